@@ -1,0 +1,44 @@
+"""The exceptions that unstuck raises, one small tree.
+
+Libraries raise, the command line prints: nothing outside :mod:`unstuck.cli` turns an exception into output or an exit code.
+
+- :class:`UnstuckError`: root of the tree.
+
+  - :class:`MisconfigurationException`: an argument or a combination of arguments can't work (name as in Lightning).
+  - :class:`RecordError`: a recording or incident on disk can't be read (truncated, foreign, another version).
+  - :class:`ScriptError`: the program that should be run can't be started.
+
+- :class:`MisconfigurationError` is the same class under the name that Python's conventions would give it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["MisconfigurationError", "MisconfigurationException", "RecordError", "ScriptError", "UnstuckError"]
+
+
+class UnstuckError(Exception):
+    """Root of all exceptions that unstuck raises on purpose.
+
+    ``exit_code`` is the status with which the command line ends when the exception reaches it.
+    """
+
+    exit_code: int = 1
+
+
+class MisconfigurationException(UnstuckError):  # noqa: N818 - the name is Lightning's public interface
+    """An argument, or a combination of arguments, can't work."""
+
+    exit_code = 2
+
+
+MisconfigurationError = MisconfigurationException
+
+
+class RecordError(UnstuckError):
+    """A recording or incident on disk can't be read."""
+
+
+class ScriptError(UnstuckError):
+    """The program that should be run can't be started."""
+
+    exit_code = 2
