@@ -1,0 +1,92 @@
+"""Places in the user's program: which frames are the user's own, and how a call chain is written down.
+
+A frame is the user's when its file lies outside torch, the standard library, unstuck and installed packages; the
+package that is run with ``-m`` counts as the user's wherever it lies. The bottom layer: no torch, no I/O.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FrameType
+
+__all__ = ["Frame", "add_user_root", "display_path", "is_user_code", "user_chain", "user_frame"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of the user's program: absolute ``file``, 1-based ``line``, qualified name of the ``function``."""
+
+    file: str
+    line: int
+    function: str
+
+
+def _installed_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    roots = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    roots |= {entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")}
+    roots.add(os.path.dirname(os.path.abspath(__file__)))
+    return tuple(sorted({os.path.join(root, "") for entry in roots for root in (entry, os.path.realpath(entry))}))
+
+
+_INSTALLED = _installed_roots()
+_user_roots: list[str] = []
+
+
+def add_user_root(root: str) -> None:
+    """Count every file below ``root`` as the user's, although it lies in an installed package (``run -m``)."""
+    _user_roots.append(os.path.join(os.path.abspath(root), ""))
+    is_user_file.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def is_user_file(file: str) -> bool:
+    """Whether a code object's ``co_filename`` is part of the user's program (``<string>``, ``<frozen ...>`` aren't)."""
+    # A notebook's cells are compiled under names such as <ipython-input-1-...> or a file in the temporary folder.
+    if file.startswith("<"):
+        return file.startswith("<ipython-input")
+    path = os.path.abspath(file)
+    if any(path.startswith(root) for root in _user_roots):
+        return True
+    return not any(path.startswith(root) for root in _INSTALLED)
+
+
+def is_user_code(code: CodeType) -> bool:
+    """Whether a code object is part of the user's program."""
+    return is_user_file(code.co_filename)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the user's program at or outside ``frame``; None if there is none."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def qualified_name(code: CodeType) -> str:
+    """``Class.method`` where the interpreter knows it (3.11 and later), else the bare name."""
+    return getattr(code, "co_qualname", code.co_name)
+
+
+def user_chain(frame: FrameType | None, stop: FrameType | None = None) -> tuple[Frame, ...]:
+    """The user's lines from the outermost call down to ``frame``, outermost first; ``stop`` and outside are left out."""
+    chain = []
+    while frame is not None and frame is not stop:
+        code = frame.f_code
+        if is_user_file(code.co_filename):
+            chain.append(
+                Frame(os.path.abspath(code.co_filename), frame.f_lineno or code.co_firstlineno, qualified_name(code))
+            )
+        frame = frame.f_back
+    return tuple(reversed(chain))
+
+
+def display_path(file: str, folder: str) -> str:
+    """``file`` relative to ``folder`` where it lies below it, else absolute."""
+    path = os.path.abspath(file)
+    prefix = os.path.join(folder, "")
+    return path[len(prefix) :] if path.startswith(prefix) else path

@@ -1,0 +1,3 @@
+"""What a watched run leaves behind: plain numbers and places, written as they come. No torch."""
+
+from __future__ import annotations
