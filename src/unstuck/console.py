@@ -1,7 +1,7 @@
 """The one console through which everything that unstuck prints goes.
 
-Standard error, so that the standard output of the user's program stays the program's own. rich is imported when the first
-line is printed, not when unstuck is imported.
+Standard error, so that the standard output of the user's program stays the program's own. rich is imported when the
+first line is printed, not when unstuck is imported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Info, debug and warning messages, told once per job instead of once per process.
 
-Info and debug go to the logger ``"unstuck"``; :func:`show_messages` lets its info lines reach the terminal. Warnings are
-Python warnings, so that the user's filters apply.
+Info and debug go to the logger ``"unstuck"``; :func:`show_messages` lets its info lines reach the terminal. Warnings
+are Python warnings, so that the user's filters apply.
 """
 
 from __future__ import annotations
