@@ -1,0 +1,1 @@
+"""How batches reach a training: limits, loaders, overfitting on a few batches, devices, random state."""
