@@ -243,7 +243,14 @@ def continue_from(
             rest = [*rest, *owner.orelse, *owner.finalbody]
         # `if`, `match`, handlers: the branch is taken, its rest is all that is left of it
     statements = tuple(rest)
-    return Continuation(code, statements, substituted, frozenset(live_in(statements) - {VALUE}))
+    return Continuation(code, statements, substituted, frozenset(_needs(code, rest)))
+
+
+def _needs(code: CodeType, statements: Block) -> set[str]:
+    needed = live_in(statements) - {VALUE}
+    if "__class__" in needed:  # `super()` without arguments reads the first parameter
+        needed |= set(code.co_varnames[:1])
+    return needed
 
 
 @lru_cache(maxsize=4096)
@@ -277,7 +284,7 @@ def names_needed(code: CodeType, lasti: int) -> tuple[tuple[str, ...], tuple[str
         own = writes(function.body)
     else:
         own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-    first = (live_in(near) - {VALUE}) & own
+    first = _needs(code, near) & own
     return tuple(sorted(first)), tuple(sorted((far & own) - first))
 
 
