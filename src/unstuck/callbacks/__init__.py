@@ -1,0 +1,6 @@
+"""Callbacks: code that runs at the Trainer's hooks without being part of the module."""
+
+from unstuck.callbacks.callback import Callback
+from unstuck.callbacks.functions import LambdaCallback
+
+__all__ = ["Callback", "LambdaCallback"]
