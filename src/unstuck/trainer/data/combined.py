@@ -1,30 +1,258 @@
-"""Several loaders at once: ``CombinedLoader``, and the plain iteration that the loops use."""
+"""Several loaders as one: :class:`CombinedLoader`, and one pass over it as the loops make it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
+from typing import Any, Literal, cast, get_args
 
-__all__ = ["CombinedLoader", "iterate"]
+from torch.utils import _pytree as pytree
+from typing_extensions import Self
+
+from unstuck.trainer.data.loaders import flatten_loaders, length_of, shut_down_workers
+
+__all__ = ["CombinationMode", "CombinedLoader", "as_combined", "iterate"]
+
+CombinationMode = Literal["min_size", "max_size_cycle", "max_size", "sequential"]
+
+_END = object()
 
 
-class CombinedLoader:
-    """As in Lightning: iterables, mode, limits, flattened, len, iteration over (batch, batch_idx, dataloader_idx)."""
+class CombinedLoader(Iterable[tuple[Any, int, int]]):
+    """Iterates several loaders together, as triples of batch, batch_idx and dataloader_idx.
 
-    def __init__(
-        self, iterables: Any, mode: Literal["min_size", "max_size_cycle", "max_size", "sequential"] = "min_size"
-    ) -> None:
-        raise NotImplementedError
+    The batch has the structure of the collection, with each loader's batch in the loader's place; in the mode
+    "sequential" it
+    is one loader's batch, and ``batch_idx`` starts at 0 again with each loader.
 
-
-class BatchIterator:
-    """One pass over a CombinedLoader: ``for batch, batch_idx, dataloader_idx, is_last in BatchIterator(combined): ...``.
-
-    Underlying iterators are made by the constructor (so the loop decides when; make it before ``on_train_start`` for the first epoch as Lightning does,
-    after ``on_train_epoch_start`` for the later ones). A pass of known length draws each batch when it is asked for; of unknown length it is one ahead.
+    >>> for step in CombinedLoader({"a": range(2), "b": range(3)}, "max_size_cycle"):
+    ...     print(step)
+    ({'a': 0, 'b': 0}, 0, 0)
+    ({'a': 1, 'b': 1}, 1, 0)
+    ({'a': 0, 'b': 2}, 2, 0)
     """
 
+    def __init__(self, iterables: Any, mode: CombinationMode = "min_size") -> None:
+        """
+        Args:
+            iterables: a loader or a nested collection (lists, tuples, dicts) of loaders.
+            mode: when a pass ends, and what exhausted loaders give: "min_size" ends with the shortest loader,
+                "max_size_cycle" with the longest, starting the others anew, "max_size" with the longest, giving None
+                for the
+                others; "sequential" goes through one loader after the other.
 
-def iterate(loader: CombinedLoader) -> Iterator[tuple[Any, int, int, bool]]:
-    """Starts a pass: (batch, batch_idx, dataloader_idx, is_last)."""
-    raise NotImplementedError
+        Raises:
+            ValueError: for an unknown mode.
+        """
+        if mode not in get_args(CombinationMode):
+            modes = ", ".join(get_args(CombinationMode))
+            raise ValueError(f"mode={mode!r} is no way to combine loaders; the modes are {modes}.")
+        self._iterables = iterables
+        self._flattened, self._spec = flatten_loaders(iterables)
+        self._mode: CombinationMode = mode
+        self._limits: list[int | float] | None = None
+        self._pass: Iterator[tuple[Any, int, int]] | None = None
+        self.limits_each = False
+        """Whether a limit ends its loader within a pass (which a shorter loader then may start anew), besides the pass.
+        """
+
+    @property
+    def iterables(self) -> Any:
+        """The collection of loaders."""
+        return self._iterables
+
+    @property
+    def mode(self) -> CombinationMode:
+        """How the loaders are combined."""
+        return self._mode
+
+    @property
+    def flattened(self) -> list[Any]:
+        """The loaders in a flat list; a list of the same length may be assigned."""
+        return self._flattened
+
+    @flattened.setter
+    def flattened(self, loaders: list[Any]) -> None:
+        if len(loaders) != len(self._flattened):
+            raise ValueError(f"{len(loaders)} loaders can't take the places of {len(self._flattened)}.")
+        self._iterables = pytree.tree_unflatten(loaders, self._spec)
+        self._flattened = loaders
+
+    @property
+    def limits(self) -> list[int | float] | None:
+        """Batches of each loader that count; a single number is one for all loaders, None no limit."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: int | float | Sequence[int | float] | None) -> None:
+        if isinstance(limits, (int, float)):
+            limits = [limits] * len(self._flattened)
+        if limits is not None and len(limits) != len(self._flattened):
+            raise ValueError(f"{len(limits)} limits don't fit {len(self._flattened)} loaders.")
+        self._limits = None if limits is None else list(limits)
+
+    @property
+    def sampler(self) -> Any:
+        """The loaders' samplers, in the structure of the collection."""
+        return self._map("sampler")
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The loaders' batch samplers, in the structure of the collection."""
+        return self._map("batch_sampler")
+
+    def _map(self, attribute: str) -> Any:
+        return pytree.tree_unflatten([getattr(loader, attribute, None) for loader in self._flattened], self._spec)
+
+    @property
+    def num_batches(self) -> int | float:
+        """Batches of a pass, limits applied; inf when a loader without length and limit decides."""
+        lengths = [length_of(loader) for loader in self._flattened]
+        if self._limits is not None:
+            lengths = [min(length, limit) for length, limit in zip(lengths, self._limits, strict=True)]
+        if self._mode == "sequential":
+            return sum(lengths)
+        return (min if self._mode == "min_size" else max)(lengths, default=0)
+
+    def __len__(self) -> int:
+        """Batches of a pass. Raises TypeError when it has no known end."""
+        number = self.num_batches
+        if math.isinf(number):
+            raise TypeError("a CombinedLoader has no length when a loader without length decides about it")
+        return int(number)
+
+    def __iter__(self) -> Self:
+        self._pass = self.start_pass()
+        return self
+
+    def __next__(self) -> tuple[Any, int, int]:
+        if self._pass is None:
+            raise RuntimeError("call iter() on the CombinedLoader first")
+        return next(self._pass)
+
+    def start_pass(self) -> Iterator[tuple[Any, int, int]]:
+        """A pass of its own. The loaders' iterators are made at once (in the mode "sequential", each when its turn
+        comes).
+        """
+        loaders = self._flattened
+        if self.limits_each and self._limits is not None:
+            loaders = [_FirstBatches(loader, n) for loader, n in zip(loaders, self._limits, strict=True)]
+        if self._mode == "sequential":
+            first = iter(loaders[0]) if loaders else iter(())
+            return _sequential(loaders, first, self._limits)
+        iterators = [iter(loader) for loader in loaders]
+        if self._mode == "max_size_cycle":
+            batches: Iterator[Sequence[Any]] = _cycled(loaders, iterators)
+        elif self._mode == "max_size":
+            batches = zip_longest(*iterators)
+        else:
+            batches = zip(*iterators)  # noqa: B905 - ends with the shortest
+        return self._numbered(batches)
+
+    def _numbered(self, batches: Iterator[Sequence[Any]]) -> Iterator[tuple[Any, int, int]]:
+        spec = self._spec
+        for index, batch in enumerate(batches):
+            yield pytree.tree_unflatten(batch, spec), index, 0
+
+    def reset(self) -> None:
+        """Ends a pass, and the loaders' persistent workers."""
+        self._pass = None
+        for loader in self._flattened:
+            shut_down_workers(loader)
+
+
+class _FirstBatches:
+    """The first batches of each pass over a loader."""
+
+    def __init__(self, loader: Any, count: int | float) -> None:
+        self._loader = loader
+        self._count = None if math.isinf(count) else int(count)
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self._loader), self._count)
+
+
+def _cycled(loaders: list[Any], iterators: list[Iterator[Any]]) -> Iterator[list[Any]]:
+    """Steps until every loader has been gone through once; a loader that is through starts anew."""
+    through = [False] * len(loaders)
+    while loaders:
+        batches = []
+        for position, iterator in enumerate(iterators):
+            batch = next(iterator, _END)
+            if batch is _END:
+                through[position] = True
+                if all(through):
+                    return
+                iterators[position] = iter(loaders[position])
+                batch = next(iterators[position], _END)
+                if batch is _END:  # an empty loader can't be started anew
+                    return
+            batches.append(batch)
+        yield batches
+
+
+def _sequential(
+    loaders: list[Any], first: Iterator[Any], limits: list[int | float] | None
+) -> Iterator[tuple[Any, int, int]]:
+    """One loader after the other."""
+    for position, loader in enumerate(loaders):
+        limit = math.inf if limits is None else limits[position]
+        iterator = first if position == 0 else iter(loader)
+        batches = iterator if math.isinf(limit) else islice(iterator, int(limit))
+        for index, batch in enumerate(batches):
+            yield batch, index, position
+
+
+def as_combined(loaders: Any, mode: CombinationMode) -> CombinedLoader:
+    """A collection for the loops' own use: of loaders in the given mode, or of what a CombinedLoader holds in its own.
+
+    A CombinedLoader of the real Lightning is understood too; the user's object isn't changed.
+    """
+    if isinstance(loaders, CombinedLoader):
+        return CombinedLoader(loaders.iterables, loaders.mode)
+    if type(loaders).__name__ == "CombinedLoader" and hasattr(loaders, "iterables") and hasattr(loaders, "_mode"):
+        return CombinedLoader(loaders.iterables, cast(CombinationMode, loaders._mode))
+    return CombinedLoader(loaders, mode)
+
+
+def iterate(combined: CombinedLoader) -> Iterator[tuple[Any, int, int, bool]]:
+    """Starts a pass as the loops make it: batch, batch_idx, dataloader_idx, and whether it is the last batch.
+
+    Iterators are made at once, so the caller decides when workers start and random numbers are drawn. A pass of known
+    length
+    draws each batch when it is asked for, and none beyond its end. A pass of unknown length is one batch ahead (the
+    first one
+    is drawn at once), as nothing else tells that a batch is the last.
+    """
+    number = combined.num_batches
+    if number == 0:
+        return iter(())
+    single = len(combined.flattened) == 1 and combined.iterables is combined.flattened[0]
+    if single and not math.isinf(number):
+        return _known_single(iter(combined.flattened[0]), int(number))
+    steps = combined.start_pass()
+    if math.isinf(number):
+        return _one_ahead(steps, next(steps, None))
+    return _known(steps, int(number))
+
+
+def _known_single(batches: Iterator[Any], number: int) -> Iterator[tuple[Any, int, int, bool]]:
+    last = number - 1
+    for index, batch in zip(range(number), batches):  # noqa: B905 - the range first: nothing is drawn beyond
+        yield batch, index, 0, index == last
+
+
+def _known(steps: Iterator[tuple[Any, int, int]], number: int) -> Iterator[tuple[Any, int, int, bool]]:
+    last = number - 1
+    for count, (batch, index, position) in zip(range(number), steps):  # noqa: B905 - as above
+        yield batch, index, position, count == last
+
+
+def _one_ahead(
+    steps: Iterator[tuple[Any, int, int]], step: tuple[Any, int, int] | None
+) -> Iterator[tuple[Any, int, int, bool]]:
+    while step is not None:
+        following = next(steps, None)
+        yield *step, following is None
+        step = following
