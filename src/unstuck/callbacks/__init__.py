@@ -2,5 +2,6 @@
 
 from unstuck.callbacks.callback import Callback
 from unstuck.callbacks.functions import LambdaCallback
+from unstuck.callbacks.progress import ProgressBar, RichProgressBar, RichProgressBarTheme
 
-__all__ = ["Callback", "LambdaCallback"]
+__all__ = ["Callback", "LambdaCallback", "ProgressBar", "RichProgressBar", "RichProgressBarTheme"]
