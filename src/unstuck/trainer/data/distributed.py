@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import torch
 from torch.utils.data import (
-    BatchSampler,
     DataLoader,
     Dataset,
     IterableDataset,
@@ -21,7 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from unstuck.errors import MisconfigurationException
 from unstuck.trainer.data.limits import Stage
-from unstuck.trainer.data.loaders import draws_from_batch_sampler, with_batch_sampler, with_sampler
+from unstuck.trainer.data.loaders import draws_from_batch_sampler, with_batch_sampler, with_sampler, without_dropping
 
 __all__ = ["DistributedSamplerWrapper", "UnrepeatedDistributedSampler", "use_distributed_sampler"]
 
@@ -118,6 +117,8 @@ def use_distributed_sampler(
     """
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return loader
+    if stage == "predict":
+        loader = without_dropping(loader)
     own_batches = draws_from_batch_sampler(loader)
     sampler = getattr(loader.batch_sampler, "sampler", None) if own_batches else loader.sampler
     if isinstance(sampler, DistributedSampler):
@@ -135,9 +136,7 @@ def use_distributed_sampler(
     if not own_batches:
         return with_sampler(loader, share)
     batch_sampler = copy.copy(loader.batch_sampler)
-    batch_sampler.sampler = share  # type: ignore[union-attr]
-    if stage == "predict" and type(batch_sampler) is BatchSampler:
-        batch_sampler.drop_last = False
+    batch_sampler.sampler = share
     return with_batch_sampler(loader, batch_sampler)
 
 

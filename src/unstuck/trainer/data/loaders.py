@@ -35,6 +35,7 @@ __all__ = [
     "warn_if_evaluation_is_shuffled",
     "with_batch_sampler",
     "with_sampler",
+    "without_dropping",
 ]
 
 
@@ -264,3 +265,19 @@ def with_sampler(loader: DataLoader[Any], sampler: Sampler[Any] | Iterable[Any])
 def with_batch_sampler(loader: DataLoader[Any], batch_sampler: Any) -> DataLoader[Any]:
     """A copy of a DataLoader that draws its lists of indices from ``batch_sampler``; everything else is kept."""
     return _copied(loader, batch_sampler=batch_sampler)
+
+
+def without_dropping(loader: Any) -> Any:
+    """A loader that shows an incomplete last batch too, for predictions, which shall cover every sample.
+
+    Returns the loader itself unless it is a DataLoader that is known to drop samples.
+    """
+    if not isinstance(loader, DataLoader) or type(loader.batch_sampler) is not BatchSampler:
+        return loader
+    made = loader.batch_sampler
+    if not made.drop_last:
+        return loader
+    complete = BatchSampler(made.sampler, made.batch_size, drop_last=False)
+    if draws_from_batch_sampler(loader):
+        return with_batch_sampler(loader, complete)
+    return _copied(loader, batch_sampler=complete, drop_last=False)

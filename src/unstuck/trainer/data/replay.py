@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -78,10 +79,10 @@ class Recording:
         """Items of a pass. Raises TypeError while nobody can know."""
         if self._ended:
             return len(self._items)
-        length = min(length_of(self._source), self._count)
-        if isinstance(length, int):
-            return length
-        raise TypeError(f"{type(self._source).__qualname__} has no length")
+        length = length_of(self._source)
+        if math.isinf(length):
+            raise TypeError(f"{type(self._source).__qualname__} has no length")
+        return int(min(length, self._count))
 
     def _end(self) -> None:
         self._ended = True
