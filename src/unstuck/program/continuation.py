@@ -21,7 +21,16 @@ from typing import Any
 
 from unstuck.program.liveness import live_in, writes
 
-__all__ = ["VALUE", "Continuation", "Position", "call_position", "continue_from", "names_needed"]
+__all__ = [
+    "VALUE",
+    "Continuation",
+    "Position",
+    "call_position",
+    "carried_names",
+    "continue_from",
+    "names_needed",
+    "whole_pass",
+]
 
 VALUE = "__unstuck_value__"
 """Name under which a continuation receives the result of the call that it starts from."""
@@ -286,6 +295,36 @@ def names_needed(code: CodeType, lasti: int) -> tuple[tuple[str, ...], tuple[str
         own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
     first = _needs(code, near) & own
     return tuple(sorted(first)), tuple(sorted((far & own) - first))
+
+
+@lru_cache(maxsize=4096)
+def carried_names(code: CodeType, lasti: int) -> tuple[str, ...]:
+    """Names that the innermost loop around a call hands from one pass to the next (read before they are written)."""
+    loop = _loop_around(code, lasti)
+    if loop is None:
+        return ()
+    own = writes(loop.body) - (writes([loop.target]) if isinstance(loop, ast.For) else set())
+    return tuple(sorted(live_in(loop.body) & own))
+
+
+def whole_pass(code: CodeType, lasti: int) -> Continuation | None:
+    """One whole pass of the innermost loop around a call, from the loop's first statement, its target already set."""
+    loop = _loop_around(code, lasti)
+    if loop is None:
+        return None
+    once = ast.For(ast.Name("_", ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), list(loop.body), [])
+    statements: Block = [ast.copy_location(once, loop)]
+    return Continuation(code, tuple(statements), True, frozenset(_needs(code, statements)))
+
+
+def _loop_around(code: CodeType, lasti: int) -> ast.For | ast.While | None:
+    function, position = _function_tree(code), call_position(code, lasti)
+    if function is None or position is None:
+        return None
+    for level in reversed(_path(function, position)):
+        if isinstance(level.owner, (ast.For, ast.While)) and level.kind == "body":
+            return level.owner
+    return None
 
 
 def _compile(

@@ -1,0 +1,392 @@
+"""Watches for values that turn non-finite, and declares an incident when an optimiser step is about to take one.
+
+Seen at backward, declared at the step: a loss that is NaN harms nobody if the script drops the step (a loss scaler,
+its own ``isfinite``, gradients cleaned by ``nan_to_num``). Per backward call the loss is looked at, per step all
+gradients in one sweep, and parameters and optimiser state after the step, as often as the time budget allows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from unstuck.instruments.moments import Moment, Moments, frame_marks
+from unstuck.measure.finiteness import all_finite, first_nonfinite
+from unstuck.places import Frame, user_chain
+
+__all__ = ["Backward", "Guard", "Incident"]
+
+_EVERY_STEP = 32
+"""First steps of a run in which everything is looked at every step, whatever it costs."""
+
+_BUDGET = 0.02
+"""Share of a step's time that each spaced check may take."""
+
+_WINDOW = 64
+"""Backward calls of one step that are remembered."""
+
+_DEVICE_INTERVAL = 16
+"""Steps between two looks at values on a device on which every look waits for all queued work."""
+
+
+@dataclass
+class Backward:
+    """One backward call of the present step.
+
+    Attributes:
+        values: the numbers of a scalar loss, or None for other tensors.
+        finite: whether the loss was finite.
+        marks: the call chain.
+        moments: the moments that it can be run again from, with how many backward calls came since, this one included.
+        chain: the user's lines that led to the call.
+        reached: for a non-finite loss, identities of the parameters that it reaches.
+        spoilt: for a non-finite loss, whether it left non-finite gradients; None when that wasn't looked at.
+    """
+
+    values: tuple[float, ...] | None
+    finite: bool
+    marks: tuple[tuple[int, CodeType, int], ...]
+    moments: tuple[tuple[Moment, int], ...]
+    chain: tuple[Frame, ...] = ()
+    reached: set[int] = field(default_factory=set)
+    spoilt: bool | None = None
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A non-finite value that a step is about to take or has made.
+
+    Attributes:
+        kind: ``loss``, ``gradient``, ``parameter`` or ``state``.
+        step: number of optimiser steps that were complete before the one concerned.
+        late: at most so many steps later than it happened.
+        optimizer: whose step.
+        backward: the backward call that made it, where that is known.
+        calls: number of backward calls in the step.
+        changed: gradients were clipped or unscaled between backward and step.
+        chain: the user's lines at the moment of the declaration.
+        draws: (index in the epoch, batch) of the batches drawn for the step.
+    """
+
+    kind: str
+    step: int
+    late: int
+    optimizer: torch.optim.Optimizer
+    backward: Backward | None
+    calls: int
+    changed: bool
+    chain: tuple[Frame, ...]
+    draws: tuple[tuple[int, Any], ...]
+
+
+class _Pace:
+    """How often a check runs: every step at first, then as often as its share of the step's time allows."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        self.every = 1
+        self.countdown = 0
+
+    def due(self) -> bool:
+        self.countdown -= 1
+        return self.countdown < 0
+
+    def spent(self, seconds: float, step_seconds: float, steps: int) -> None:
+        self.cost = seconds if self.cost == 0.0 else min(seconds, 0.8 * self.cost + 0.2 * seconds)
+        if steps >= _EVERY_STEP and step_seconds > 0.0:
+            share = _BUDGET if step_seconds > 2e-3 else 2.5 * _BUDGET
+            self.every = max(1, math.ceil(self.cost / (share * step_seconds)))
+        self.countdown = self.every - 1
+
+
+class Guard:
+    """The instrument.
+
+    Args:
+        moments: where the present step's moments are.
+        declare: called with an incident; it may raise to stop the run.
+    """
+
+    name = "guard"
+
+    def __init__(self, moments: Moments, declare: Callable[[Incident], None]) -> None:
+        self._moments = moments
+        self._declare = declare
+        self.steps = 0
+        self.skipped = 0
+        self.passes = 0
+        self.dropped = 0
+        self.optimizers: dict[int, torch.optim.Optimizer] = {}
+        self.last_loss: float | None = None
+        self._window: deque[Backward] = deque(maxlen=_WINDOW)
+        self._changed = False
+        self._closure: torch.optim.Optimizer | None = None
+        self._culprit: Backward | None = None
+        self._declared: set[str] = set()
+        self._gradient_pace, self._parameter_pace = _Pace(), _Pace()
+        self._born_nonfinite: set[int] = set()
+        self._seen: set[int] = set()
+        self._step_seconds = 0.0
+        self._last_step_at: float | None = None
+        self._clean_after = 0
+        self._swept_at = -1
+
+    # -- what is seen ------------------------------------------------------------------------------------------------
+
+    def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self.optimizers[id(optimizer)] = optimizer
+
+    def backward_begins(self, tensors: Sequence[Any], frame: FrameType) -> None:
+        if self._window and self._culprit is None and not self._gradients_finite(self.optimizers.values()):
+            self._culprit = self._window[-1]
+        values, finite = self._look(tensors)
+        since = self._moments.backwards_since
+        moments = tuple(
+            (moment, since[kind] + 1)
+            for kind in ("forward", "draw", "step")
+            if (moment := getattr(self._moments, kind)) is not None
+        )
+        record = Backward(values, finite, frame_marks(frame), moments)
+        if not finite:
+            record.chain = user_chain(frame)
+            record.reached = _reached(tensors)
+        if values is not None:
+            self.last_loss = values[0]
+        self._window.append(record)
+        self.passes += 1
+
+    def backward_ended(self, tensors: Sequence[Any]) -> None:
+        if not self._window:
+            return
+        record = self._window[-1]
+        if not record.finite:
+            record.spoilt = not self._gradients_finite(self.optimizers.values())
+        if self._closure is not None:
+            self._check(self._closure, ())
+
+    def gradients_zeroed(self, owner: Any) -> None:
+        if not self._window:
+            return
+        cleared = {id(parameter) for parameter in _parameters_of(owner)}
+        for record in self._window:
+            record.reached -= cleared
+        everything = {id(item) for optimizer in self.optimizers.values() for item in _parameters_of(optimizer)}
+        whole = everything <= cleared
+        kept = [record for record in self._window if record.reached or (record.finite and not whole)]
+        self.dropped += any(not record.finite for record in self._window) and len(kept) < len(self._window)
+        self._window = deque(kept, maxlen=_WINDOW)
+        if whole:
+            self._culprit = None
+
+    def gradients_clipped(self, parameters: Any, kind: str, limit: Any, norm: Any) -> None:
+        self._changed = True
+
+    def gradients_unscaled(self, scaler: Any, optimizer: Any) -> None:
+        self._changed = True
+
+    def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
+        self.optimizers.setdefault(id(optimizer), optimizer)
+        if id(optimizer) not in self._seen:
+            self._seen.add(id(optimizer))
+            self._born_nonfinite |= {
+                id(parameter) for parameter in _parameters_of(optimizer) if not all_finite([parameter])
+            }
+        if closure is not None:
+            self._closure = optimizer
+            return
+        if _skips_itself(optimizer):
+            return
+        self._check(optimizer, user_chain(frame) if self._suspicious() else (), frame)
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self._closure = None
+        if _skips_itself(optimizer):
+            self.skipped += 1
+            self._forget()
+            return
+        self.steps += 1
+        now = time.perf_counter()
+        if self._last_step_at is not None:
+            elapsed = now - self._last_step_at
+            # a slow step (validation, a checkpoint) says nothing about the usual one
+            self._step_seconds = elapsed if self._step_seconds == 0.0 else min(elapsed, 1.25 * self._step_seconds)
+        self._last_step_at = now
+        window, draws = self._window, self._draws()
+        self._forget()
+        self._check_parameters(optimizer, frame, window, draws)
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def _look(self, tensors: Sequence[Any]) -> tuple[tuple[float, ...] | None, bool]:
+        first = tensors[0] if tensors else None
+        if not isinstance(first, torch.Tensor):
+            return None, True  # a graph edge has no value to look at
+        if first.device.type != "cpu" and self.passes % _DEVICE_INTERVAL:
+            return None, True
+        if len(tensors) == 1 and first.numel() == 1 and not first.is_complex():
+            value = float(first.item())
+            return (value,), math.isfinite(value)
+        return None, all_finite([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)])
+
+    def _suspicious(self) -> bool:
+        return self._culprit is not None or any(not record.finite for record in self._window)
+
+    def _gradients_finite(self, optimizers: Any) -> bool:
+        gradients = [gradient for optimizer in optimizers for gradient in _gradients_of(optimizer)]
+        return not gradients or all_finite(gradients)
+
+    def _check(
+        self, optimizer: torch.optim.Optimizer, chain: tuple[Frame, ...], frame: FrameType | None = None
+    ) -> None:
+        """Look at everything that a step of ``optimizer`` is about to take."""
+        suspicious = self._suspicious()
+        if not suspicious and not self._gradient_pace.due():
+            return
+        begin = time.perf_counter()
+        gradients = _gradients_of(optimizer)
+        on_device = bool(gradients) and gradients[0].device.type != "cpu"
+        if on_device and not suspicious and self.steps % _DEVICE_INTERVAL:
+            return
+        finite = not gradients or all_finite(gradients)
+        self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
+        late = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
+        self._swept_at = self.steps
+        own = {id(parameter) for parameter in _parameters_of(optimizer)}
+        bad_losses = [record for record in self._window if not record.finite and record.reached & own]
+        if finite:
+            bad_losses = [record for record in bad_losses if record.spoilt is False]
+            if not bad_losses:
+                return
+        backward = bad_losses[0] if bad_losses else (self._culprit or (self._window[-1] if self._window else None))
+        if self._poisoned_before(optimizer, frame, bad_losses):
+            return
+        kind = "loss" if bad_losses else "gradient"
+        self._report(
+            Incident(
+                kind,
+                self.steps,
+                late if kind == "gradient" else 0,
+                optimizer,
+                backward,
+                len(self._window),
+                self._changed,
+                chain or (user_chain(frame) if frame is not None else ()),
+                self._draws(),
+            )
+        )
+
+    def _poisoned_before(self, optimizer: torch.optim.Optimizer, frame: FrameType | None, losses: Any) -> bool:
+        """Whether a parameter was non-finite already: then an earlier update is the incident, not this step."""
+        if self.steps == 0 or self._clean_after == self.steps:
+            return False
+        bad = self._bad_parameter(self.optimizers.values())
+        if bad is None:
+            return False
+        late = self.steps - self._clean_after - 1
+        self._report(
+            Incident("parameter", self.steps - 1, late, bad, None, 0, False, user_chain(frame) if frame else (), ())
+        )
+        return True
+
+    def _check_parameters(
+        self, optimizer: torch.optim.Optimizer, frame: FrameType, window: deque[Backward], draws: Any
+    ) -> None:
+        if not self._parameter_pace.due():
+            return
+        begin = time.perf_counter()
+        parameters = [item for item in _parameters_of(optimizer) if id(item) not in self._born_nonfinite]
+        if parameters and parameters[0].device.type != "cpu" and self.steps % _DEVICE_INTERVAL:
+            return
+        state = _state_of(optimizer)
+        finite, state_finite = all_finite(parameters), all_finite(state)
+        self._parameter_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
+        late = self.steps - self._clean_after - 1
+        if finite and state_finite:
+            if len(self.optimizers) == 1:
+                self._clean_after = self.steps
+            return
+        kind = "parameter" if not finite else "state"
+        backward = window[-1] if window else None
+        self._report(
+            Incident(
+                kind, self.steps - 1, max(0, late), optimizer, backward, len(window), False, user_chain(frame), draws
+            )
+        )
+
+    def _bad_parameter(self, optimizers: Any) -> torch.optim.Optimizer | None:
+        for optimizer in optimizers:
+            parameters = [item for item in _parameters_of(optimizer) if id(item) not in self._born_nonfinite]
+            if first_nonfinite(parameters) is not None:
+                return optimizer  # type: ignore[no-any-return]
+        return None
+
+    def _report(self, incident: Incident) -> None:
+        if incident.kind in self._declared:
+            return  # one cause is one incident, however many steps it touches
+        self._declared.add(incident.kind)
+        # what a step made non-finite spoils everything after it
+        self._declared |= {"loss", "gradient", "parameter", "state"} if incident.kind != "state" else set()
+        self._declare(incident)
+
+    def _draws(self) -> tuple[tuple[int, Any], ...]:
+        return tuple((draw.index, draw.batch) for draw in self._moments.draws)
+
+    def _forget(self) -> None:
+        self._window = deque(maxlen=_WINDOW)
+        self._culprit = None
+        self._changed = False
+
+
+def _parameters_of(owner: Any) -> list[torch.Tensor]:
+    if isinstance(owner, torch.nn.Module):
+        return list(owner.parameters())
+    return [parameter for group in owner.param_groups for parameter in group["params"]]
+
+
+def _gradients_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [
+        gradient
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if (gradient := parameter.grad) is not None
+    ]
+
+
+def _state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [
+        value
+        for entry in optimizer.state.values()
+        if isinstance(entry, dict)
+        for value in entry.values()
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1
+    ]
+
+
+def _skips_itself(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a fused optimiser will drop its step because a loss scaler has found infinities."""
+    found = getattr(optimizer, "found_inf", None)
+    return isinstance(found, torch.Tensor) and bool(found.item())
+
+
+def _reached(tensors: Sequence[Any]) -> set[int]:
+    """Identities of the leaf tensors into which a backward call would accumulate gradients."""
+    stack = [tensor.grad_fn for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None]
+    reached = {id(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.grad_fn is None}
+    visited = set(stack)
+    while stack:
+        node = stack.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            reached.add(id(variable))
+        for following, _ in node.next_functions:
+            if following is not None and following not in visited:
+                visited.add(following)
+                stack.append(following)
+    return reached

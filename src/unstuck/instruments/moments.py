@@ -1,0 +1,208 @@
+"""Keeps the moments of the present step from which it could be run again: where the program was, and with what.
+
+A *moment* is taken when a batch is drawn, when the first module is called and when an optimiser step has ended. It
+holds the call chain, references to the few values that the rest of the pass will read, and the random states; no
+copies. All of it is replaced by the next step's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+import torch
+
+from unstuck.measure import rng
+from unstuck.places import is_user_file
+from unstuck.program.continuation import carried_names, names_needed
+
+__all__ = ["Draw", "FrameMoment", "Moment", "Moments", "frame_marks"]
+
+_DEPTH = 6
+"""User frames whose values are kept, counted from the innermost."""
+
+_RESCAN = 64
+"""Moments after which the program's namespaces are searched again for random generators."""
+
+
+@dataclass(frozen=True)
+class FrameMoment:
+    """One frame of a call chain: ``ident`` is its identity while it runs, ``lasti`` the instruction that it was in.
+
+    ``values`` are the names that its continuation needs; None for frames that aren't the user's.
+    """
+
+    ident: int
+    code: CodeType
+    lasti: int
+    values: Mapping[str, Any] | None
+    namespace: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A point from which the program can be continued.
+
+    Attributes:
+        kind: ``forward``, ``draw`` or ``step``.
+        frames: the call chain, innermost first.
+        random_state: taken at that point.
+        module, args, kwargs: of the call, for ``forward``.
+        direct: the innermost frame called the module itself, with nothing of a library between.
+        batch: the batch, for ``draw``.
+    """
+
+    kind: str
+    frames: tuple[FrameMoment, ...]
+    random_state: rng.RandomState
+    module: torch.nn.Module | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    direct: bool = False
+    batch: Any = None
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A batch that a loader gave: which loader's iteration, how many it had given before, and the batch."""
+
+    iterator: int
+    index: int
+    batch: Any
+
+
+_CALL_CODES = {
+    torch.nn.Module._wrapped_call_impl.__code__,
+    torch.nn.Module._call_impl.__code__,
+    *(item for item in torch.nn.Module._call_impl.__code__.co_consts if isinstance(item, CodeType)),
+}
+
+
+def frame_marks(frame: FrameType | None, limit: int = 400) -> tuple[tuple[int, CodeType, int], ...]:
+    """(identity, code, instruction) of a frame and everything around it, innermost first."""
+    marks: list[tuple[int, CodeType, int]] = []
+    while frame is not None and len(marks) < limit:
+        marks.append((id(frame), frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(marks)
+
+
+class Moments:
+    """The instrument. ``forward``, ``draw``, ``step``: the present moments; ``draws``: the batches of this step."""
+
+    name = "moments"
+
+    def __init__(self) -> None:
+        self.forward: Moment | None = None
+        self.draw: Moment | None = None
+        self.step: Moment | None = None
+        self.draws: deque[Draw] = deque(maxlen=8)
+        self.backwards_since: dict[str, int] = {"forward": 0, "draw": 0, "step": 0}
+        self._generators: tuple[Any, ...] = ()
+        self._taken = 0
+        self._counts: dict[int, int] = {}
+        self._stepped = False
+
+    def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        if self.step is None:
+            self._take("step", frame)
+
+    def epoch_begins(self, iterator: Any, loader: Any) -> None:
+        self._counts[id(iterator)] = 0
+
+    def batch_drawn(self, iterator: Any, batch: Any, frame: FrameType) -> None:
+        if self._stepped:
+            self._stepped = False
+            self.draws.clear()
+        index = self._counts.get(id(iterator), 0)
+        self._counts[id(iterator)] = index + 1
+        self.draws.append(Draw(id(iterator), index, batch))
+        self._take("draw", frame, batch=batch)
+
+    def forward_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, frame: FrameType) -> None:
+        caller: FrameType | None = frame
+        while caller is not None and caller.f_code in _CALL_CODES:
+            caller = caller.f_back
+        direct = caller is not None and is_user_file(caller.f_code.co_filename)
+        self._take("forward", caller, module=module, args=args, kwargs=kwargs, direct=direct)
+
+    def backward_ended(self, tensors: Any) -> None:
+        for kind in self.backwards_since:
+            self.backwards_since[kind] += 1
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        # A batch may serve several optimisers in turn: it is let go when the next one is drawn.
+        self.forward = None
+        self._stepped = True
+        self._take("step", frame)
+
+    def run_ends(self) -> None:
+        self.forward = self.draw = self.step = None
+        self.draws.clear()
+
+    def _take(self, kind: str, frame: FrameType | None, **more: Any) -> None:
+        if self._taken % _RESCAN == 0:
+            self._generators = tuple(_find_generators(frame))
+        self._taken += 1
+        names = _pass_values if kind == "step" else _values
+        setattr(self, kind, Moment(kind, tuple(_chain(frame, names)), rng.capture(self._generators), **more))
+        self.backwards_since[kind] = 0
+
+
+def _chain(frame: FrameType | None, values_of: Callable[[FrameType, CodeType], dict[str, Any]]) -> list[FrameMoment]:
+    chain = []
+    kept = 0
+    while frame is not None:
+        code = frame.f_code
+        values = None
+        if kept < _DEPTH and is_user_file(code.co_filename):
+            kept += 1
+            values = values_of(frame, code)
+        chain.append(FrameMoment(id(frame), code, frame.f_lasti, values, frame.f_globals))
+        frame = frame.f_back
+    return chain
+
+
+def _values(frame: FrameType, code: CodeType) -> dict[str, Any]:
+    near, far = names_needed(code, frame.f_lasti)
+    local = frame.f_locals
+    values = {name: local[name] for name in near if name in local}
+    for name in far:
+        # What only a second run of a whole loop would read isn't worth keeping a graph alive for.
+        if name in local:
+            value = local[name]
+            if not (isinstance(value, torch.Tensor) and value.grad_fn is not None):
+                values[name] = value
+    return values
+
+
+def _pass_values(frame: FrameType, code: CodeType) -> dict[str, Any]:
+    local = frame.f_locals
+    return {name: local[name] for name in carried_names(code, frame.f_lasti) if name in local}
+
+
+def _find_generators(frame: FrameType | None) -> list[Any]:
+    """Random generators in the namespaces of the user's frames and in the attributes of objects found there."""
+    found: dict[int, Any] = {}
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            for namespace in (frame.f_locals, frame.f_globals):
+                for value in list(namespace.values()):
+                    for candidate in (value, *_attributes(value)):
+                        if rng.is_generator(candidate):
+                            found[id(candidate)] = candidate
+        frame = frame.f_back
+    return list(found.values())
+
+
+def _attributes(value: Any) -> list[Any]:
+    """What an instance holds, without running any code of its class."""
+    if isinstance(value, (type, ModuleType)):
+        return []
+    try:
+        return list(object.__getattribute__(value, "__dict__").values())
+    except (AttributeError, TypeError):
+        return []

@@ -1,0 +1,95 @@
+"""Is everything finite? One number for many tensors, in a few microseconds.
+
+A sum over all elements is finite only if every element is (an overflow of the sum itself is settled exactly), and small
+tensors are summed together after one copy, so that the cost isn't one kernel launch per parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import torch
+
+__all__ = ["all_finite", "first_nonfinite", "nonfinite_counts"]
+
+_SMALL = 16384
+"""Elements below which copying a tensor next to others is cheaper than a reduction of its own."""
+
+_flatten = torch._C._nn.flatten_dense_tensors
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether no element of any tensor is NaN or infinite (floating and complex ones; others are always finite).
+
+    Waits for the device if the tensors aren't on the CPU.
+    """
+    total = 0.0
+    try:
+        with torch.no_grad():
+            for tensor in _sums(tensors):
+                total += tensor.item()
+    except (RuntimeError, TypeError, NotImplementedError):
+        total = math.nan  # a layout or dtype that has no sum: the exact way decides
+    if math.isfinite(total):
+        return True
+    return first_nonfinite(tensors) is None
+
+
+def first_nonfinite(tensors: Sequence[torch.Tensor]) -> int | None:
+    """Index of the first tensor that holds NaN or infinity, by looking at every element; None if all are finite."""
+    for index, tensor in enumerate(tensors):
+        if not bool(torch.isfinite(_values(tensor)).all()):
+            return index
+    return None
+
+
+def nonfinite_counts(tensor: torch.Tensor) -> tuple[int, int]:
+    """(number of NaN, number of infinities) in a tensor."""
+    values = _values(tensor)
+    return int(torch.isnan(values).sum()), int(torch.isinf(values).sum())
+
+
+def _values(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor.values()
+    return tensor
+
+
+def _sums(tensors: Sequence[torch.Tensor]) -> Iterable[torch.Tensor]:
+    if len(tensors) == 1:
+        yield _sum(tensors[0])
+        return
+    small = []
+    for tensor in tensors:
+        if tensor.numel() <= _SMALL and tensor.layout is torch.strided:
+            small.append(tensor)
+        else:
+            yield _sum(_values(tensor))
+    if not small:
+        return
+    first = small[0]
+    if all(tensor.dtype is first.dtype and tensor.device == first.device for tensor in small):
+        yield _sum(_flatten(small))
+        return
+    ordered = sorted(small, key=_kind)
+    for _, group in groupby(ordered, key=_kind):
+        yield _sum(_flatten(list(group)))
+
+
+def _kind(tensor: torch.Tensor) -> tuple[str, str]:
+    return str(tensor.dtype), str(tensor.device)
+
+
+def _sum(tensor: torch.Tensor) -> torch.Tensor:
+    dtype = tensor.dtype
+    if dtype is torch.float32 or dtype is torch.float64:
+        return tensor.sum()
+    if dtype.is_complex:
+        return torch.view_as_real(tensor).sum()
+    if dtype.is_floating_point:
+        # in its own precision the sum of a half tensor overflows although every element is finite
+        return tensor.sum(dtype=torch.float32)
+    return torch.zeros(())

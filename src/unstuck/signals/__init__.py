@@ -1,0 +1,7 @@
+"""What a training step tells, independent of who runs it."""
+
+from __future__ import annotations
+
+from unstuck.signals.bus import SIGNALS, Bus, Listener
+
+__all__ = ["SIGNALS", "Bus", "Listener"]

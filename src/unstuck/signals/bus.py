@@ -1,0 +1,112 @@
+"""Signals and their way to the instruments.
+
+A *source* calls one attribute of the bus per signal (``bus.backward_begins(tensors)``); an *instrument* defines methods
+of the same names. Which instrument listens to what is computed once, so that a signal nobody wants costs one call of an
+empty function. An instrument that raises is switched off and reported: the user's run goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+__all__ = ["SIGNALS", "Bus", "Listener", "Passage"]
+
+SIGNALS: dict[str, str] = {
+    "optimizer_created": "(optimizer, frame): an optimiser was constructed",
+    "epoch_begins": "(iterator, loader): a loader starts to be iterated",
+    "batch_drawn": "(iterator, batch, frame): a loader gave a batch",
+    "forward_begins": "(module, args, kwargs, frame): the first module call of a pass that may be differentiated",
+    "backward_begins": "(tensors, frame): gradients of tensors are about to be computed",
+    "backward_ended": "(tensors): gradients have been accumulated",
+    "gradients_taken": "(outputs): torch.autograd.grad was called",
+    "gradients_zeroed": "(owner): an optimiser or module cleared its gradients",
+    "gradients_clipped": "(parameters, kind, limit, norm): a torch clipping function ran",
+    "gradients_unscaled": "(scaler, optimizer): a loss scaler divided the gradients by its scale",
+    "scaler_stepped": "(scaler, optimizer): a loss scaler took or skipped a step",
+    "step_begins": "(optimizer, closure, frame): an optimiser step is about to act",
+    "step_ended": "(optimizer, frame): it has acted",
+    "schedule_stepped": "(scheduler): a learning-rate schedule moved",
+    "run_ends": "(): nothing more will happen",
+}
+"""Every signal with its arguments; the first word in the brackets is a positional argument."""
+
+
+class Listener(Protocol):
+    """An instrument: any object with a ``name`` and methods called like signals."""
+
+    name: str
+
+
+class Passage(BaseException):
+    """Base of what an instrument may raise on purpose: it reaches the user's program (a stop, the end of a replay).
+
+    Not an :class:`Exception`, so that the program's own handlers don't take it for an error of theirs.
+    """
+
+
+Handler = Callable[..., None]
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+class Bus:
+    """Calls the instruments that listen to a signal, in the order in which they were given.
+
+    Attributes:
+        seconds: time spent inside instruments so far: what watching cost.
+        faults: (instrument's name, signal, error) of every instrument that raised and was switched off.
+        muted: while True no signal reaches an instrument (a replay runs the user's code again).
+    """
+
+    def __init__(
+        self, listeners: Iterable[Listener] = (), passages: tuple[type[BaseException], ...] = (Passage,)
+    ) -> None:
+        self.listeners: list[Listener] = list(listeners)
+        self.seconds = 0.0
+        self.faults: list[tuple[str, str, str]] = []
+        self.muted = False
+        self._passages = passages
+        self._depth = 0
+        self._connect()
+
+    def _connect(self) -> None:
+        for signal in SIGNALS:
+            handlers = [
+                (listener, getattr(listener, signal)) for listener in self.listeners if hasattr(listener, signal)
+            ]
+            setattr(self, signal, self._sender(signal, handlers) if handlers else _nothing)
+
+    def _sender(self, signal: str, handlers: Sequence[tuple[Listener, Handler]]) -> Handler:
+        clock = time.perf_counter
+
+        def send(*arguments: Any) -> None:
+            if self.muted or self._depth:
+                return
+            self._depth = 1
+            begin = clock()
+            try:
+                for listener, handler in handlers:
+                    try:
+                        handler(*arguments)
+                    except self._passages:
+                        raise
+                    except Exception as error:  # noqa: BLE001 - a fault of ours must not reach the user's run
+                        self._switch_off(listener, signal, error)
+            finally:
+                self._depth = 0
+                self.seconds += clock() - begin
+
+        return send
+
+    def _switch_off(self, listener: Listener, signal: str, error: Exception) -> None:
+        self.faults.append((listener.name, signal, f"{type(error).__name__}: {error}"))
+        self.listeners = [item for item in self.listeners if item is not listener]
+        self._connect()
+
+    def __getattr__(self, name: str) -> Handler:
+        # Only for the type checker: signals are set as attributes when the bus is built.
+        raise AttributeError(name)

@@ -1,0 +1,228 @@
+"""Signals from any PyTorch program: torch's own global hooks where they exist, patches with undo elsewhere.
+
+Every function here runs inside the user's program: it returns at once while torch compiles (a hook that is traced would
+change the compiled code) and in forked children, which are not watched.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizer_hooks
+from torch.utils.data import dataloader
+
+from unstuck.signals import Bus
+from unstuck.sources.patching import Patches
+
+__all__ = ["PlainSource"]
+
+_compiling: Callable[[], bool] = torch.compiler.is_compiling
+
+
+class PlainSource:
+    """Installs hooks and patches that feed a bus; ``close`` removes every one of them.
+
+    Between two passes one global module hook waits for the first module call and then takes itself away, so that the
+    many calls below it run on torch's fast path.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._patches = Patches()
+        self._hooks = module_hooks._global_forward_pre_hooks
+        self._hook_id: int | None = None
+        self._armed = False
+        self._pid = os.getpid()
+        self._in_backward = 0
+
+    def open(self) -> None:
+        """Start watching."""
+        patch = self._patches.replace
+        handle = module_hooks.register_module_forward_pre_hook(self._forward_hook)
+        self._hook_id, self._armed = handle.id, True
+        self._patches.add(self._disarm)
+        self._patches.add(optimizer_hooks.register_optimizer_step_pre_hook(self._step_begins).remove)
+        self._patches.add(optimizer_hooks.register_optimizer_step_post_hook(self._step_ended).remove)
+        patch(torch.optim.Optimizer, "__init__", self._wrap_optimizer_init)
+        patch(torch.optim.Optimizer, "zero_grad", self._wrap_zero_grad)
+        patch(torch.nn.Module, "zero_grad", self._wrap_zero_grad)
+        patch(torch.autograd, "backward", self._wrap_backward)
+        patch(torch.autograd, "grad", self._wrap_grad)
+        for owner in (torch.nn.utils.clip_grad, torch.nn.utils):
+            patch(owner, "clip_grad_norm_", self._wrap_clip_norm)
+            patch(owner, "clip_grad_value_", self._wrap_clip_value)
+        scaler = torch.amp.GradScaler
+        patch(scaler, "unscale_", self._wrap_unscale)
+        patch(scaler, "step", self._wrap_scaler_step)
+        patch(torch.optim.lr_scheduler.LRScheduler, "step", self._wrap_schedule_step)
+        patch(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._wrap_schedule_step)
+        patch(dataloader.DataLoader, "__iter__", self._wrap_loader_iter)
+        patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_loader_next)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def close(self) -> None:
+        """Leave torch as it was found."""
+        self._patches.undo()
+
+    def _forked(self) -> None:
+        self._bus.muted = True
+        self.close()
+
+    # -- module calls ------------------------------------------------------------------------------------------------
+
+    def _forward_hook(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        if _compiling() or not torch.is_grad_enabled():
+            return
+        self._disarm()
+        frame = sys._getframe(1)
+        # torch gives a global pre-hook no keyword arguments; its caller holds them.
+        self._bus.forward_begins(module, args, frame.f_locals.get("kwargs", {}), frame)
+
+    def _disarm(self) -> None:
+        if self._armed and self._hook_id is not None:
+            self._armed = False
+            self._hooks.pop(self._hook_id, None)
+
+    def _arm(self) -> None:
+        if not self._armed and self._hook_id is not None and not self._bus.muted:
+            self._armed = True
+            self._hooks[self._hook_id] = self._forward_hook
+
+    # -- optimisers --------------------------------------------------------------------------------------------------
+
+    def _step_begins(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not _compiling():
+            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+            self._bus.step_begins(optimizer, closure, sys._getframe(1))
+
+    def _step_ended(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not _compiling():
+            self._bus.step_ended(optimizer, sys._getframe(1))
+            self._arm()
+
+    def _wrap_optimizer_init(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(optimizer, *args, **kwargs)
+            if not _compiling():
+                self._bus.optimizer_created(optimizer, sys._getframe(1))
+
+        return __init__
+
+    def _wrap_zero_grad(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def zero_grad(owner: Any, *args: Any, **kwargs: Any) -> None:
+            original(owner, *args, **kwargs)
+            if not _compiling():
+                self._bus.gradients_zeroed(owner)
+
+        return zero_grad
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+
+    def _wrap_backward(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if _compiling() or self._in_backward or self._bus.muted:
+                return original(tensors, *args, **kwargs)
+            told = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
+            self._bus.backward_begins(told, sys._getframe(1))
+            self._in_backward += 1  # reentrant calls (checkpointing) belong to this one
+            try:
+                original(tensors, *args, **kwargs)
+            finally:
+                self._in_backward -= 1
+            self._bus.backward_ended(told)
+            self._arm()
+            return None
+
+        return backward
+
+    def _wrap_grad(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if _compiling() or self._in_backward or self._bus.muted:
+                return original(outputs, *args, **kwargs)
+            result = original(outputs, *args, **kwargs)
+            self._bus.gradients_taken((outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs))
+            return result
+
+        return grad
+
+    # -- clipping and scaling ----------------------------------------------------------------------------------------
+
+    def _wrap_clip_norm(self, original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        @functools.wraps(original)
+        def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> torch.Tensor:
+            if _compiling():
+                return original(parameters, max_norm, *args, **kwargs)
+            kept = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+            norm = original(kept, max_norm, *args, **kwargs)
+            self._bus.gradients_clipped(kept, "norm", max_norm, norm)
+            return norm
+
+        return clip_grad_norm_
+
+    def _wrap_clip_value(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def clip_grad_value_(parameters: Any, clip_value: float, *args: Any, **kwargs: Any) -> None:
+            if _compiling():
+                return original(parameters, clip_value, *args, **kwargs)
+            kept = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+            original(kept, clip_value, *args, **kwargs)
+            self._bus.gradients_clipped(kept, "value", clip_value, None)
+            return None
+
+        return clip_grad_value_
+
+    def _wrap_unscale(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def unscale_(scaler: Any, optimizer: Any) -> None:
+            original(scaler, optimizer)
+            self._bus.gradients_unscaled(scaler, optimizer)
+
+        return unscale_
+
+    def _wrap_scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, optimizer, *args, **kwargs)
+            self._bus.scaler_stepped(scaler, optimizer)
+            return result
+
+        return step
+
+    def _wrap_schedule_step(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def step(scheduler: Any, *args: Any, **kwargs: Any) -> None:
+            original(scheduler, *args, **kwargs)
+            self._bus.schedule_stepped(scheduler)
+
+        return step
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    def _wrap_loader_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            iterator = original(loader)
+            self._bus.epoch_begins(iterator, loader)
+            return iterator
+
+        return __iter__
+
+    def _wrap_loader_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __next__(iterator: Any) -> Any:  # noqa: N807
+            batch = original(iterator)
+            self._bus.batch_drawn(iterator, batch, sys._getframe(1))
+            self._arm()
+            return batch
+
+        return __next__

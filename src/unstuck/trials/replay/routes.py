@@ -1,0 +1,170 @@
+"""From where a step can be run again: the moments that were kept, turned into something to call.
+
+A *route* leads from a moment to the backward call. From a module call: call the module on the arguments that it got and
+continue the frames around it, one after the other, up to the frame that also leads to ``backward`` (or to the end of
+the user's code, where a trainer calls ``backward`` on what the user's function returned). From the draw of a batch or
+the start of a pass: continue the frame that did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from unstuck.instruments.guard import Backward
+from unstuck.instruments.moments import FrameMoment, Moment
+from unstuck.program.continuation import Continuation, continue_from, whole_pass
+
+__all__ = ["Route", "routes_to"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The rest of one frame; ``takes_value``: it uses the result of the call that it was in."""
+
+    run: Callable[[Any], Any]
+    takes_value: bool
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way to run the step again.
+
+    Attributes:
+        moment: where it begins.
+        target: which of the backward calls that it meets is the wanted one, counted from 1.
+        first: makes the value that the first stage takes.
+        stages: continuations of frames, innermost first; each takes what the one before returned.
+        roots: what the code may reach and change.
+        name: for messages.
+    """
+
+    moment: Moment
+    target: int
+    first: Callable[[], Any]
+    stages: tuple[Stage, ...]
+    roots: tuple[Any, ...]
+    name: str
+
+
+def routes_to(backward: Backward, frame: FrameType | None) -> Iterator[Route]:
+    """The routes to a backward call, the most exact first.
+
+    Args:
+        backward: the call.
+        frame: innermost frame at present; frames that still run lend their present values.
+    """
+    for moment, target in backward.moments:
+        if moment.kind == "forward":
+            yield from _from_forward(moment, target, backward)
+        elif moment.kind == "draw":
+            yield from _from_draw(moment, target, backward)
+        else:
+            yield from _from_pass(moment, target, backward, frame)
+
+
+def _from_forward(moment: Moment, target: int, backward: Backward) -> Iterator[Route]:
+    module, args, kwargs = moment.module, moment.args, dict(moment.kwargs)
+    assert module is not None
+
+    def call() -> Any:
+        return module(*args, **kwargs)
+
+    if moment.direct:
+        stages = _stages(moment.frames, backward)
+        if stages is not None:
+            first = call if stages[0].takes_value else _nothing
+            yield Route(
+                moment, target, first, stages, _roots(moment, module, args, kwargs), "from the first module call"
+            )
+    # a library called the module, or the call can't be told from its surroundings: run the user's statement again
+    user = _user_frames(moment)
+    if user:
+        stages = _stages(user, backward, substitute_first=False)
+        if stages is not None:
+            yield Route(
+                moment, target, _nothing, stages, _roots(moment, module), "from the statement of the first call"
+            )
+    yield Route(moment, target, call, (), _roots(moment, module, args, kwargs), "the module call alone")
+
+
+def _from_draw(moment: Moment, target: int, backward: Backward) -> Iterator[Route]:
+    user = _user_frames(moment)
+    if user and user[0] is moment.frames[0]:
+        stages = _stages(user, backward)
+        if stages is not None:
+            yield Route(moment, target, lambda: moment.batch, stages, _roots(moment), "from the draw of the batch")
+
+
+def _from_pass(moment: Moment, target: int, backward: Backward, frame: FrameType | None) -> Iterator[Route]:
+    running = _running(frame)
+    for mark in _user_frames(moment):
+        present = running.get((mark.ident, mark.code))
+        if present is None or (mark.ident, mark.code) not in {(ident, code) for ident, code, _ in backward.marks}:
+            continue
+        continuation = whole_pass(mark.code, mark.lasti)
+        if continuation is None:
+            continue
+        # what the loop hands on comes from the moment, everything else is as it is now
+        values = {name: present.f_locals[name] for name in continuation.names if name in present.f_locals}
+        values.update(mark.values or {})
+        stage = Stage(continuation.bind(values, mark.namespace), False)
+        yield Route(moment, target, _nothing, (stage,), (values, mark.namespace), "from the start of the pass")
+        return
+
+
+def _stages(
+    frames: tuple[FrameMoment, ...], backward: Backward, substitute_first: bool = True
+) -> tuple[Stage, ...] | None:
+    """Continuations of consecutive user frames up to the one that leads to the backward call, or to their end."""
+    meeting = {(ident, code): lasti for ident, code, lasti in backward.marks}
+    stages: list[Stage] = []
+    for frame in frames:
+        if frame.values is None:
+            break  # a library's frame: what the user's function returned is looked at
+        stop_at = meeting.get((frame.ident, frame.code))
+        wants = substitute_first or bool(stages)
+        continuation = _continuation(frame.code, frame.lasti, wants, stop_at)
+        if continuation is None:
+            return None
+        if stages and not continuation.substitutes:
+            stages.clear()  # a loop around the call runs again whole, and makes the inner frames itself
+        stages.append(Stage(continuation.bind(frame.values, frame.namespace), continuation.substitutes))
+        if stop_at is not None:
+            return tuple(stages)
+    return tuple(stages) or None
+
+
+def _continuation(code: CodeType, lasti: int, substitute: bool, stop_at: int | None) -> Continuation | None:
+    found = continue_from(code, lasti, substitute=substitute, stop_at=stop_at)
+    if found is None and substitute:
+        found = continue_from(code, lasti, substitute=False, stop_at=stop_at)
+    return found
+
+
+def _user_frames(moment: Moment) -> tuple[FrameMoment, ...]:
+    """The innermost run of consecutive user frames."""
+    frames = list(moment.frames)
+    while frames and frames[0].values is None:
+        frames.pop(0)
+    count = next((index for index, frame in enumerate(frames) if frame.values is None), len(frames))
+    return tuple(frames[:count])
+
+
+def _running(frame: FrameType | None) -> dict[tuple[int, CodeType], FrameType]:
+    found = {}
+    while frame is not None:
+        found[id(frame), frame.f_code] = frame
+        frame = frame.f_back
+    return found
+
+
+def _roots(moment: Moment, *more: Any) -> tuple[Any, ...]:
+    own = [frame for frame in moment.frames if frame.values is not None]
+    return (*more, *(frame.values for frame in own), *(frame.namespace for frame in own))
+
+
+def _nothing() -> None:
+    return None
