@@ -2,4 +2,40 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unstuck.callbacks.callback import Callback
+    from unstuck.trainer.data.datamodule import LightningDataModule
+    from unstuck.trainer.data.limits import Overfit
+    from unstuck.trainer.data.seed import seed_everything
+    from unstuck.trainer.module import LightningModule
+    from unstuck.trainer.trainer import Trainer
+
+__all__ = ["Callback", "LightningDataModule", "LightningModule", "Overfit", "Trainer", "__version__", "seed_everything"]
+
 __version__ = "0.1.0.dev0"
+
+# Where a public name lives. It is imported when it is asked for, so that `import unstuck` costs nothing.
+_HOMES = {
+    "Callback": "unstuck.callbacks.callback",
+    "LightningDataModule": "unstuck.trainer.data.datamodule",
+    "LightningModule": "unstuck.trainer.module",
+    "Overfit": "unstuck.trainer.data.limits",
+    "Trainer": "unstuck.trainer.trainer",
+    "seed_everything": "unstuck.trainer.data.seed",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,1 @@
+"""The Trainer and its loops."""

@@ -1,0 +1,255 @@
+"""What happens around a loop: preparing module, data and optimisers, running, and putting everything in order afterwards."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from unstuck.messages import rank_zero_info
+from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
+from unstuck.trainer.loops.batches import load_training
+from unstuck.trainer.loops.checks import check_evaluation, check_fit
+from unstuck.trainer.loops.evaluate import evaluate
+from unstuck.trainer.loops.fit import fit, sanity_check
+from unstuck.trainer.loops.predict import predict
+from unstuck.trainer.optimization import LightningOptimizer
+from unstuck.trainer.optimizers import configure_optimizers
+from unstuck.trainer.run import Run
+from unstuck.trainer.state import RunningStage, TrainerFn, TrainerStatus
+
+__all__ = ["execute"]
+
+
+def execute(run: Run) -> Any:
+    """Does a run from its first hook to its last.
+
+    Args:
+        run: the run; ``run.state.fn`` says what is to be done.
+
+    Returns:
+        The results of an evaluation, the predictions, or None for a fit.
+    """
+    try:
+        _set_up(run)
+        run.signals.install()
+        run.module.zero_grad()
+        loop = _prepare_loop(run)
+        with torch.autograd.set_detect_anomaly(run.settings.detect_anomaly) if loop is fit else nullcontext():
+            results = loop(run)
+        _finish(run)
+        return results
+    except KeyboardInterrupt as interrupt:
+        rank_zero_info("Interrupted by the keyboard: shutting down.")
+        # Whoever presses Ctrl+C twice doesn't mean to stop the shutting down.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+        try:
+            _fail(run, interrupt)
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
+        raise SystemExit(1) from interrupt
+    except BaseException as error:
+        _fail(run, error)
+        raise
+
+
+def _prepare_loop(run: Run) -> Callable[[Run], Any]:
+    """The loop of the run, with what comes before a fit's first training batch already done."""
+    fn = run.state.fn
+    if fn == TrainerFn.VALIDATING:
+        return _validate
+    if fn == TrainerFn.TESTING:
+        return _test
+    if fn == TrainerFn.PREDICTING:
+        return predict
+    if _train_limit_may_fail(run):
+        # A limit that fits no loader is told before anything runs, the sanity check included.
+        load_training(run)
+    sanity_check(run)
+    return fit
+
+
+def _validate(run: Run) -> list[dict[str, Any]]:
+    return evaluate(run, RunningStage.VALIDATING, run.verbose)
+
+
+def _test(run: Run) -> list[dict[str, Any]]:
+    return evaluate(run, RunningStage.TESTING, run.verbose)
+
+
+def _finish(run: Run) -> None:
+    """Everything after a loop that came to its end."""
+    _release(run)
+    fn = run.state.fn
+    if fn == TrainerFn.FITTING:
+        call_hook(run.trainer, "on_fit_end")
+    call_datamodule_hook(run.datamodule, "teardown", stage=fn)
+    call_hook(run.trainer, "teardown", stage=fn)
+    run.module.__dict__["_current_fx_name"] = None
+    for logger in run.logbook.loggers:
+        logger.finalize("success")
+    run.state.status = TrainerStatus.FINISHED
+    run.state.stage = None
+
+
+def _train_limit_may_fail(run: Run) -> bool:
+    limits = run.settings.limits
+    return limits.overfit is not None or (isinstance(limits.train, float) and 0.0 < limits.train < 1.0)
+
+
+def _set_up(run: Run) -> None:
+    """Everything before the loop, in the order of the public API."""
+    module, datamodule, trainer, state, strategy = run.module, run.datamodule, run.trainer, run.state, run.strategy
+    fn = state.fn
+    assert fn is not None
+    fitting = fn == TrainerFn.FITTING
+    _attach_callbacks(run)
+    if fitting:
+        check_fit(run)
+    else:
+        check_evaluation(run, {"validate": "validation_step"}.get(fn.value, f"{fn.value}_step"), fn.value)
+    call_datamodule_hook(datamodule, "prepare_data")
+    if is_overridden("prepare_data", module):
+        call_module_hook(module, "prepare_data")
+    for child in module.modules():
+        # The module can already tell where it will be.
+        if "_device" in child.__dict__:
+            child.__dict__["_device"] = strategy.root_device
+    for logger in run.logbook.loggers:
+        _ = getattr(logger, "experiment", None)
+    call_datamodule_hook(datamodule, "setup", stage=fn)
+    call_hook(trainer, "setup", stage=fn)
+    if is_overridden("configure_model", module):
+        with strategy.root_device, run.precision.init_context():
+            call_module_hook(module, "configure_model")
+    run.logbook.start(module, strategy.root_device)
+    run.precision.convert_module(module)
+    module.to(strategy.root_device)
+    if fitting:
+        _set_up_optimizers(run)
+        call_hook(trainer, "on_fit_start")
+    if run.settings.enable_autolog_hparams:
+        _log_hyperparameters(run)
+
+
+def _set_up_optimizers(run: Run) -> None:
+    strategy = run.strategy
+    strategy.optimizers, strategy.lr_scheduler_configs = configure_optimizers(run.module)
+    strategy._lightning_optimizers = [
+        optimizer if isinstance(optimizer, LightningOptimizer) else LightningOptimizer(optimizer)
+        for optimizer in strategy.optimizers
+    ]
+
+
+def _attach_callbacks(run: Run) -> None:
+    """Adds the module's own callbacks, and lets callbacks log through the module."""
+    module, trainer = run.module, run.trainer
+    own: Any = call_module_hook(module, "configure_callbacks")
+    own = list(own) if isinstance(own, (list, tuple)) else [own] if own else []
+    if own:
+        types = {type(callback) for callback in own}
+        replaced = sorted({type(callback).__name__ for callback in trainer.callbacks if type(callback) in types})
+        if replaced:
+            rank_zero_info(f"Callbacks of the module take the place of the Trainer's: {', '.join(replaced)}.")
+        kept = [callback for callback in trainer.callbacks if type(callback) not in types]
+        trainer.callbacks = _checkpoints_last([*kept, *own])
+    for callback in trainer.callbacks:
+        callback.log, callback.log_dict = module.log, module.log_dict
+
+
+def _checkpoints_last(callbacks: list[Any]) -> list[Any]:
+    """Callbacks that save what others change come after them."""
+
+    def saves(callback: Any) -> bool:
+        return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
+
+    return sorted(callbacks, key=saves)
+
+
+def _log_hyperparameters(run: Run) -> None:
+    """Hands the saved hyperparameters of module and data module to the loggers.
+
+    Raises:
+        MisconfigurationException: both have the same name with different values.
+    """
+    from unstuck.errors import MisconfigurationException
+
+    if not run.logbook.loggers:
+        return
+    logged = [owner for owner in (run.module, run.datamodule) if owner is not None and getattr(owner, "_log_hyperparams", False)]
+    merged: dict[str, Any] = {}
+    for owner in logged:
+        for name, value in owner.hparams_initial.items():
+            if name in merged and not _same(merged[name], value):
+                raise MisconfigurationException(
+                    f"The hyperparameter {name!r} of module and data module have different values, so they can't both be logged."
+                    " Rename one, or save it with `save_hyperparameters(logger=False)`."
+                )
+            merged[name] = value
+    for logger in run.logbook.loggers:
+        if logged:
+            logger.log_hyperparams(merged)
+        logger.log_graph(run.module)
+        logger.save()
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor) or isinstance(second, torch.Tensor):
+        return first is second
+    return bool(first == second)
+
+
+def _release(run: Run) -> None:
+    """Lets go of devices, workers and signals, whether the run ended well or not."""
+    run.signals.uninstall()
+    run.logbook.move_to_cpu()
+    for data in (run.train, run.val, run.test, run.predict):
+        data.batches = None
+    for optimizer in run.strategy._lightning_optimizers:
+        optimizer.detach()
+    if run.strategy.root_device.type != "cpu":
+        run.module.cpu()
+
+
+def _fail(run: Run, error: BaseException) -> None:
+    """Tells everybody that the run was ended by an exception. A second exception on the way doesn't hide the first."""
+    run.state.status = TrainerStatus.INTERRUPTED
+
+    def call_exception_hooks() -> None:
+        call_hook(run.trainer, "on_exception", error, on_module=False)
+
+    def finalize_loggers() -> None:
+        for logger in run.logbook.loggers:
+            logger.finalize("failed")
+
+    steps: list[Callable[[], Any]] = [
+        call_exception_hooks,
+        lambda: call_datamodule_hook(run.datamodule, "on_exception", error),
+        finalize_loggers,
+        lambda: _release(run),
+    ]
+    for step in steps:
+        try:
+            step()
+        except Exception as second:  # noqa: BLE001 - the first exception is the one that is raised
+            _attach_note(error, second)
+    run.module.__dict__["_current_fx_name"] = None
+    run.state.stage = None
+
+
+def _attach_note(error: BaseException, second: Exception) -> None:
+    note = f"While the Trainer was shutting down: {type(second).__name__}: {second}"
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:
+        rank_zero_info(note)
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()

@@ -1,0 +1,125 @@
+"""Which hooks a user has written, and how they are called.
+
+Rare hooks (a few calls per epoch) are looked up when they are due: :func:`call_hook`. Hooks of every batch are bound at the start of an
+epoch: :func:`bind_hook` answers None for a hook that nobody wrote, so that the loop has nothing to call.
+
+While a hook of the module or a callback runs, the module knows its name (``_current_fx_name``), since what ``self.log`` means depends on
+it. The name lives in the module's ``__dict__`` directly: ``nn.Module.__setattr__`` costs a microsecond.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unstuck.trainer.trainer import Trainer
+
+__all__ = ["bind_hook", "call_datamodule_hook", "call_hook", "call_module_hook", "is_overridden", "takes_argument"]
+
+# The classes that only declare hooks. Their own versions do nothing that the loops don't do themselves.
+_BASE_CLASSES = frozenset(
+    {"LightningModule", "Callback", "LightningDataModule", "ModelHooks", "DataHooks", "CheckpointHooks"}
+)
+_BASE_PACKAGES = ("unstuck.", "lightning.pytorch.", "pytorch_lightning.", "lightning.fabric.")
+
+
+def is_overridden(name: str, owner: object) -> bool:
+    """Whether ``owner`` (a module, callback or data module) has its own version of a hook.
+
+    A version is its own if it isn't the one that the base class of this package, or of the real Lightning, declares. An attribute set on
+    the instance counts.
+    """
+    if name in getattr(owner, "__dict__", ()):
+        return callable(owner.__dict__[name])
+    for cls in type(owner).__mro__:
+        if name in cls.__dict__:
+            return not (cls.__name__ in _BASE_CLASSES and cls.__module__.startswith(_BASE_PACKAGES))
+    return False
+
+
+def takes_argument(function: Callable[..., Any], name: str, min_positional: int | None = None) -> bool:
+    """Whether a hook's signature takes an argument ``name``, ``*args``, or (if given) at least ``min_positional`` positional ones."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    if name in parameters or any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
+        return True
+    return min_positional is not None and len(parameters) >= min_positional
+
+
+def call_hook(
+    trainer: Trainer,
+    name: str,
+    *args: Any,
+    callbacks: Iterable[Any] | None = None,
+    on_module: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Calls a hook on every callback and then on the module, and returns the module's answer.
+
+    Args:
+        trainer: handed to the callbacks.
+        name: the hook.
+        args: arguments after ``trainer`` and ``pl_module``.
+        callbacks: the callbacks instead of all of the Trainer's.
+        on_module: whether the module's hook is called as well.
+        kwargs: arguments by keyword.
+    """
+    module = trainer.lightning_module
+    scope = module.__dict__
+    before = scope.get("_current_fx_name")
+    scope["_current_fx_name"] = name
+    try:
+        for callback in trainer.callbacks if callbacks is None else callbacks:
+            if is_overridden(name, callback):
+                getattr(callback, name)(trainer, module, *args, **kwargs)
+        if on_module and is_overridden(name, module):
+            return getattr(module, name)(*args, **kwargs)
+    finally:
+        scope["_current_fx_name"] = before
+    return None
+
+
+def call_module_hook(module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Calls a hook on the module alone, whether or not it is the base class's version."""
+    scope = module.__dict__
+    before = scope.get("_current_fx_name")
+    scope["_current_fx_name"] = name
+    try:
+        return getattr(module, name)(*args, **kwargs)
+    finally:
+        scope["_current_fx_name"] = before
+
+
+def call_datamodule_hook(datamodule: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Calls a hook on a data module, if there is one and it has the hook."""
+    hook = getattr(datamodule, name, None)
+    return None if hook is None else hook(*args, **kwargs)
+
+
+def bind_hook(trainer: Trainer, name: str) -> Callable[..., Any] | None:
+    """One callable for a hook on callbacks and module, None if nobody wrote it.
+
+    The callable takes the arguments after ``trainer`` and ``pl_module`` and returns the module's answer.
+    """
+    module = trainer.lightning_module
+    callbacks = [getattr(callback, name) for callback in trainer.callbacks if is_overridden(name, callback)]
+    own = getattr(module, name) if is_overridden(name, module) else None
+    if not callbacks and own is None:
+        return None
+    scope = module.__dict__
+
+    def hook(*args: Any) -> Any:
+        before = scope["_current_fx_name"]
+        scope["_current_fx_name"] = name
+        try:
+            for callback in callbacks:
+                callback(trainer, module, *args)
+            return None if own is None else own(*args)
+        finally:
+            scope["_current_fx_name"] = before
+
+    return hook

@@ -1,0 +1,60 @@
+"""Signals during a run: SIGTERM asks for an orderly end, and whatever was installed before is installed again afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from unstuck.errors import UnstuckError
+
+__all__ = ["SignalGuard", "TerminationRequested"]
+
+
+class TerminationRequested(UnstuckError):
+    """SIGTERM arrived: raised at the next point where the loops can stop."""
+
+    exit_code = 143
+
+
+class SignalGuard:
+    """Remembers a SIGTERM for the loops to act on.
+
+    The loops read :attr:`received_sigterm`, a plain flag. A handler of the user's program is still called. Outside of the main thread,
+    where Python forbids handlers, nothing is installed.
+    """
+
+    def __init__(self) -> None:
+        self.received_sigterm = False
+        self._previous: Any = None
+        self._installed = False
+        self._pid = os.getpid()
+
+    def install(self) -> None:
+        """Begins to watch for SIGTERM."""
+        if threading.current_thread() is threading.main_thread():
+            self.received_sigterm = False
+            self._pid = os.getpid()
+            self._previous = signal.getsignal(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            self._installed = True
+
+    def uninstall(self) -> None:
+        """Puts back the handler that was there, unless somebody has replaced ours meanwhile."""
+        if self._installed:
+            self._installed = False
+            if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+                signal.signal(signal.SIGTERM, self._previous if self._previous is not None else signal.SIG_DFL)
+        self._previous = None
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:
+            # A forked data worker inherits the handler, but must die as it would have without us.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        self.received_sigterm = True
+        if callable(self._previous):
+            self._previous(number, frame)

@@ -1,0 +1,1 @@
+"""The loops of the Trainer, as plain functions over a :class:`~unstuck.trainer.run.Run`."""

@@ -1,0 +1,174 @@
+"""Between the loaders and the loops: asking for loaders, limiting them, and bringing batches to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unstuck.errors import MisconfigurationException
+from unstuck.messages import PossibleUserWarning, rank_zero_warn
+from unstuck.trainer.data.combined import CombinedLoader, as_combined, iterate
+from unstuck.trainer.data.limits import resolve_limit, resolve_val_check_interval
+from unstuck.trainer.data.loaders import (
+    check_iterable,
+    length_of,
+    loader_names,
+    seed_workers,
+    set_epoch,
+    warn_if_evaluation_is_shuffled,
+)
+from unstuck.trainer.data.overfit import freeze_loaders, training_subset
+from unstuck.trainer.data.transfer import move_data_to_device
+from unstuck.trainer.hooks import is_overridden
+from unstuck.trainer.run import Run, StageData
+from unstuck.trainer.state import TrainerFn
+
+__all__ = ["announce_epoch", "begin_pass", "bind_transfer", "load_evaluation", "load_training"]
+
+Transfer = Callable[[Any, int], Any]
+
+
+def load_training(run: Run) -> None:
+    """Asks for the training loaders, unless they are there and needn't be reloaded, and finds out how many batches an epoch has.
+
+    Raises:
+        MisconfigurationException: a limit that fits no loader.
+        ValueError: a combination of loaders that can't be trained on.
+    """
+    data, settings, progress = run.train, run.settings, run.progress
+    limits = settings.limits
+    if limits.train == 0 or not (data.combined is None or _reload_is_due(run, data)):
+        return
+    combined = _combine(data, "max_size_cycle")
+    if combined.mode == "sequential":
+        raise ValueError("The training loaders can't be combined one after the other: `CombinedLoader(mode='sequential')` is for evaluation.")
+    names = loader_names(data.source.hook, combined.iterables)
+    if limits.overfit is None:
+        combined.limits = [
+            resolve_limit(limits.train, length_of(loader), name="limit_train_batches", loader=name)
+            for loader, name in zip(combined.flattened, names, strict=True)
+        ]
+    else:
+        combined = freeze_loaders(combined, names, limits.overfit, num_replicas=run.strategy.world_size)
+    for loader in combined.flattened:
+        seed_workers(loader, run.strategy.global_rank)
+    data.max_batches = list(combined.limits)
+    data.combined = combined
+    data.batches, data.is_fresh = None, True
+    progress.num_training_batches = combined.num_batches
+    if progress.num_training_batches == 0:
+        return
+    data.loaded_in_epoch = progress.current_epoch
+    run.val_check_batches = resolve_val_check_interval(
+        limits.val_check_interval,
+        progress.num_training_batches,
+        every_n_epochs=settings.check_val_every_n_epoch,
+        validates=limits.val > 0,
+    )
+    _warn_of_few_batches(run)
+
+
+def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: str) -> None:
+    """Asks for the loaders of a validation, test or prediction.
+
+    Args:
+        run: the run.
+        data: the stage's data, filled in here.
+        limit: batches of each loader.
+        limit_name: the Trainer's argument, for errors.
+    """
+    fitting = run.state.fn == TrainerFn.FITTING
+    if fitting and not (data.combined is None or _reload_is_due(run, data)):
+        return
+    if limit == 0:
+        data.max_batches = []
+        return
+    data.loaded_in_epoch = run.progress.current_epoch
+    data.seen = {}
+    overfit = run.settings.limits.overfit if fitting else None
+    if overfit is not None and overfit.validate_on == "train":
+        load_training(run)
+        data.combined = training_subset(run.train.combined)
+        data.max_batches = list(data.combined.limits)
+        return
+    combined = _combine(data, "sequential")
+    names = loader_names(data.source.hook, combined.iterables)
+    if overfit is None:
+        for loader, name in zip(combined.flattened, names, strict=True):
+            warn_if_evaluation_is_shuffled(loader, name)
+        data.max_batches = [
+            resolve_limit(limit, length_of(loader), name=limit_name, loader=name)
+            for loader, name in zip(combined.flattened, names, strict=True)
+        ]
+    else:
+        combined = freeze_loaders(combined, names, overfit, stage="val")
+        data.max_batches = list(combined.limits)
+    for loader in combined.flattened:
+        seed_workers(loader, run.strategy.global_rank)
+    data.combined = combined
+
+
+def begin_pass(data: StageData) -> None:
+    """Makes the iterators of a pass over a stage's loaders. A loader with a random sampler draws its seed here."""
+    data.batches = iterate(data.combined)
+
+
+def announce_epoch(data: StageData, epoch: int) -> None:
+    """Tells the samplers which epoch it is."""
+    for loader in data.combined.flattened:
+        set_epoch(loader, epoch)
+
+
+def bind_transfer(run: Run) -> Transfer:
+    """How a batch gets to the device: the hooks of the data module, or of the module, around the move.
+
+    The callable takes a batch and the index of its loader.
+    """
+    precision, device = run.precision, run.strategy.root_device
+    owners = {name: _owner(run, name) for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")}
+    if not any(is_overridden(name, owner) for name, owner in owners.items()) and not precision.converts_batches:
+        return lambda batch, dataloader_idx: move_data_to_device(batch, device)
+    before = owners["on_before_batch_transfer"].on_before_batch_transfer
+    move = owners["transfer_batch_to_device"].transfer_batch_to_device
+    after = owners["on_after_batch_transfer"].on_after_batch_transfer
+
+    def transfer(batch: Any, dataloader_idx: int) -> Any:
+        if precision.converts_batches:
+            batch = precision.convert_batch(batch)
+        batch = before(batch, dataloader_idx)
+        batch = move(batch, device, dataloader_idx)
+        return after(batch, dataloader_idx)
+
+    return transfer
+
+
+def _owner(run: Run, name: str) -> Any:
+    """The data module where it has its own version of a transfer hook, else the module."""
+    if run.datamodule is not None and is_overridden(name, run.datamodule):
+        if is_overridden(name, run.module):
+            rank_zero_warn(f"`{name}` is written in both the module and the data module; the data module's is used.")
+        return run.datamodule
+    return run.module
+
+
+def _combine(data: StageData, mode: Any) -> CombinedLoader:
+    loaders = data.source.request()
+    combined = as_combined(loaders, mode)
+    for loader in combined.flattened:
+        check_iterable(loader, data.source)
+    return combined
+
+
+def _reload_is_due(run: Run, data: StageData) -> bool:
+    every = run.settings.reload_dataloaders_every_n_epochs
+    return every > 0 and run.progress.current_epoch - data.loaded_in_epoch >= every
+
+
+def _warn_of_few_batches(run: Run) -> None:
+    batches, every = run.progress.num_training_batches, run.settings.log_every_n_steps
+    if run.logbook.loggers and batches < every and not run.settings.limits.fast_dev_run:
+        rank_zero_warn(
+            f"An epoch has {batches} training batches, fewer than `log_every_n_steps={every}`, so step values of an epoch may reach no"
+            " logger. Lower it to see them.",
+            PossibleUserWarning,
+        )

@@ -1,0 +1,170 @@
+"""What can be seen to be wrong before the first batch: missing methods, parameters that no optimiser holds, a module in eval mode."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.optim import Optimizer
+
+from unstuck.errors import MisconfigurationException
+from unstuck.messages import PossibleUserWarning, rank_zero_warn
+from unstuck.trainer.hooks import is_overridden
+from unstuck.trainer.optimizers import NoOptimizer
+from unstuck.trainer.run import Run
+
+__all__ = ["check_evaluation", "check_fit", "warn_of_early_clipping", "warn_of_eval_mode", "warn_of_uncovered_parameters"]
+
+# How many names a warning lists.
+SHOWN = 8
+
+
+def check_fit(run: Run) -> None:
+    """Checks that a module can be trained as the Trainer is set up.
+
+    Raises:
+        MisconfigurationException: a method is missing, or clipping or accumulation are asked for in manual optimisation.
+        NotImplementedError: a hook of Lightning 1.x.
+    """
+    module, settings = run.module, run.settings
+    name = type(module).__name__
+    for method in ("training_step", "configure_optimizers"):
+        if not is_overridden(method, module):
+            raise MisconfigurationException(f"`Trainer.fit` needs `{name}.{method}`, which isn't defined.")
+    if not run.train.source.is_defined:
+        raise MisconfigurationException(
+            f"`Trainer.fit` needs training data: pass `train_dataloaders`, a `datamodule`, or define `{name}.train_dataloader`."
+        )
+    has_loader, has_step = run.val.source.is_defined, is_overridden("validation_step", module)
+    if has_loader and not has_step:
+        rank_zero_warn(f"There is a `val_dataloader` but no `{name}.validation_step`: nothing is validated.")
+    if has_step and not has_loader:
+        rank_zero_warn(f"There is `{name}.validation_step` but no `val_dataloader`: nothing is validated.", PossibleUserWarning)
+    _refuse_legacy(module, ("training_epoch_end", "on_train_epoch_end"), ("validation_epoch_end", "on_validation_epoch_end"))
+    if module.automatic_optimization:
+        warn_of_early_clipping(module)
+        return
+    if settings.gradient_clip_val:
+        raise MisconfigurationException(
+            f"`Trainer(gradient_clip_val={settings.gradient_clip_val})` can't act in manual optimization, where `training_step` steps the"
+            " optimizers itself. Call `self.clip_gradients(optimizer, gradient_clip_val=...)` before `optimizer.step()` there, or use"
+            " automatic optimization."
+        )
+    if settings.accumulate_grad_batches != 1:
+        raise MisconfigurationException(
+            f"`Trainer(accumulate_grad_batches={settings.accumulate_grad_batches})` can't act in manual optimization. Step the optimizer"
+            " in every n-th `training_step` there (and divide the loss by n yourself), or use automatic optimization."
+        )
+
+
+def check_evaluation(run: Run, step: str, method: str) -> None:
+    """Checks that a module can be validated, tested or used to predict.
+
+    Args:
+        run: the run.
+        step: "validation_step", "test_step" or "predict_step".
+        method: the Trainer's method, for messages.
+
+    Raises:
+        MisconfigurationException: a method or the data is missing.
+    """
+    module = run.module
+    name = type(module).__name__
+    if step == "predict_step":
+        if not is_overridden(step, module) and not is_overridden("forward", module):
+            raise MisconfigurationException(f"`Trainer.predict` needs `{name}.predict_step` or `{name}.forward`.")
+    elif not is_overridden(step, module):
+        raise MisconfigurationException(f"`Trainer.{method}` needs `{name}.{step}`, which isn't defined.")
+    data = {"validate": run.val, "test": run.test, "predict": run.predict}[method]
+    if not data.source.is_defined:
+        raise MisconfigurationException(
+            f"`Trainer.{method}` needs data: pass `dataloaders`, a `datamodule`, or define `{name}.{data.source.hook}`."
+        )
+    _refuse_legacy(module, (f"{step.split('_')[0]}_epoch_end", f"on_{step.split('_')[0]}_epoch_end"))
+
+
+def _refuse_legacy(module: Any, *hooks: tuple[str, str]) -> None:
+    for old, new in hooks:
+        if callable(getattr(module, old, None)):
+            raise NotImplementedError(
+                f"`{type(module).__name__}.{old}` is a hook of Lightning 1.x and isn't called. Use `{new}` and keep the outputs yourself."
+            )
+
+
+def warn_of_early_clipping(module: Any) -> None:
+    """Warns when ``training_step`` itself clips gradients: in automatic optimisation they are computed only after it."""
+    code = getattr(inspect.unwrap(module.training_step), "__code__", None)
+    called = {"clip_grad_norm_", "clip_grad_value_", "clip_gradients"} & set(getattr(code, "co_names", ()))
+    if called:
+        rank_zero_warn(
+            f"`{type(module).__name__}.training_step` calls `{min(called)}`, but in automatic optimization backward comes after it: there"
+            " are no gradients yet, so nothing is clipped. Use `Trainer(gradient_clip_val=...)` or `configure_gradient_clipping`.",
+            PossibleUserWarning,
+        )
+
+
+def warn_of_eval_mode(run: Run) -> None:
+    """Warns of modules that are in eval mode at the start of a fit and behave differently for it while they are trained.
+
+    A frozen part in eval mode is left alone: that is how a frozen backbone should be.
+    """
+    held = {id(p) for optimizer in run.strategy.optimizers for group in optimizer.param_groups for p in group["params"]}
+    suspects = []
+    for name, module in run.module.named_modules():
+        if module.training:
+            continue
+        trained = any(p.requires_grad and id(p) in held for p in module.parameters())
+        if trained or (_acts_by_mode(module) and _parent_is_trained(run.module, name, held)):
+            suspects.append(name or type(module).__name__)
+    if suspects:
+        rank_zero_warn(
+            f"{len(suspects)} module(s) are in eval mode at the start of the fit although their parameters are trained: {_shown(suspects)}."
+            " Dropout and batch norm there act as in evaluation. Call `.train()` on them in `on_train_start` (or before) if that isn't"
+            " wanted.",
+            PossibleUserWarning,
+        )
+
+
+def _acts_by_mode(module: nn.Module) -> bool:
+    return isinstance(module, (_DropoutNd, _BatchNorm))
+
+
+def _parent_is_trained(root: nn.Module, name: str, held: set[int]) -> bool:
+    """Whether the module around a layer has parameters that are trained, so that the layer takes part in training."""
+    parent = root.get_submodule(name.rpartition(".")[0])
+    return any(p.requires_grad and id(p) in held for p in parent.parameters())
+
+
+def warn_of_uncovered_parameters(module: nn.Module, optimizers: Iterable[Optimizer]) -> None:
+    """Warns of trainable parameters that no optimiser holds, and of tensors in an optimiser that the module no longer has."""
+    optimizers = list(optimizers)
+    if not optimizers or any(isinstance(optimizer, NoOptimizer) for optimizer in optimizers):
+        return
+    held = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    held_ids = {id(p) for p in held}
+    own = dict(module.named_parameters(remove_duplicate=False))
+    missing = [name for name, p in own.items() if p.requires_grad and id(p) not in held_ids]
+    if missing:
+        rank_zero_warn(
+            f"{len(missing)} trainable parameter(s) are in no optimizer, so they keep their values: {_shown(missing)}. Add them in"
+            " `configure_optimizers`, or set `requires_grad=False`.",
+            PossibleUserWarning,
+        )
+    own_ids = {id(p) for p in own.values()}
+    foreign = [p for p in held if isinstance(p, torch.Tensor) and id(p) not in own_ids]
+    if foreign:
+        shapes = _shown([str(tuple(p.shape)) for p in foreign])
+        rank_zero_warn(
+            f"{len(foreign)} tensor(s) in the optimizers are no parameters of the module (any more), shapes {shapes}. Was a layer replaced"
+            " after `configure_optimizers`, as in `on_fit_start`? Do it in `__init__`, `setup` or `configure_model`.",
+            PossibleUserWarning,
+        )
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,0 +1,322 @@
+"""Training: epochs of batches, validations in between, and all that decides when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from unstuck.messages import rank_zero_info, rank_zero_warn
+from unstuck.trainer.data.seed import isolate_rng
+from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, is_overridden, takes_argument
+from unstuck.trainer.interrupts import TerminationRequested
+from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation, load_training
+from unstuck.trainer.loops.checks import warn_of_eval_mode, warn_of_uncovered_parameters
+from unstuck.trainer.loops.evaluate import evaluate
+from unstuck.trainer.optimization import AutomaticStep, ManualStep
+from unstuck.trainer.run import Run
+from unstuck.trainer.schedulers import step_scheduler, warn_of_misfits
+from unstuck.trainer.state import RunningStage
+
+__all__ = ["estimate_stepping_batches", "fit", "prepare_training_batches", "sanity_check"]
+
+
+def sanity_check(run: Run) -> None:
+    """Runs a few validation batches before the training, so that a mistake there doesn't wait for the end of an epoch.
+
+    Random state, metrics and loggers are afterwards as before.
+    """
+    limits = run.settings.limits
+    if not run.validates or limits.sanity == 0:
+        return
+    with isolate_rng():
+        run.state.stage = RunningStage.SANITY_CHECKING
+        run.logbook.forget()
+        call_hook(run.trainer, "on_sanity_check_start")
+        evaluate(run, RunningStage.SANITY_CHECKING, verbose=False)
+        call_hook(run.trainer, "on_sanity_check_end")
+        run.logbook.forget()
+    run.val.seen = {}
+    run.state.stage = RunningStage.TRAINING
+
+
+def fit(run: Run) -> None:
+    """Trains until one of the bounds is reached."""
+    prepare_training_batches(run)
+    if _is_done(run) or run.settings.limits.train == 0:
+        return
+    torch.set_grad_enabled(True)
+    _start(run)
+    while not _is_done(run):
+        _start_epoch(run)
+        _train_epoch(run)
+        _end_epoch(run)
+        if run.signals.received_sigterm:
+            raise TerminationRequested("SIGTERM was received during the fit.")
+    call_hook(run.trainer, "on_train_end")
+    run.logbook.leave()
+
+
+def prepare_training_batches(run: Run) -> None:
+    """Loads the training data, if that isn't done, and begins the first pass over it."""
+    load_training(run)
+    if run.train.is_fresh and run.progress.num_training_batches != 0:
+        run.train.is_fresh = False
+        begin_pass(run.train)
+
+
+def estimate_stepping_batches(run: Run) -> int | float:
+    """The number of optimiser steps that the fit will make at most (infinite: without end)."""
+    bounds, progress = run.settings.bounds, run.progress
+    if bounds.max_epochs == -1:
+        return float("inf") if bounds.max_steps == -1 else bounds.max_steps
+    if run.train.combined is None:
+        rank_zero_info("The training loader is loaded already, to count the optimizer steps of the run.")
+        prepare_training_batches(run)
+    batches = progress.num_training_batches
+    if batches == float("inf"):
+        return bounds.max_steps
+    per_epoch = -(-int(batches) // run.settings.accumulate_grad_batches)
+    steps = per_epoch * max(bounds.max_epochs, 1)
+    return steps if bounds.max_steps == -1 else min(steps, bounds.max_steps)
+
+
+def _start(run: Run) -> None:
+    settings, progress = run.settings, run.progress
+    if settings.bounds.max_steps == -1:
+        progress.current_epoch = progress.epochs_processed
+    if _validates_this_epoch(run) and run.val.combined is None:
+        load_evaluation(run, run.val, settings.limits.val, "limit_val_batches")
+    warn_of_eval_mode(run)
+    run.started = run.last_validation = time.monotonic()
+    run.logbook.enter("train")
+    call_hook(run.trainer, "on_train_start")
+    warn_of_uncovered_parameters(run.module, run.strategy.optimizers)
+    bounds = settings.bounds
+    epochs = float("inf") if bounds.max_epochs == -1 else bounds.max_epochs
+    if run.module.automatic_optimization and run.strategy.lr_scheduler_configs:
+        warn_of_misfits(run.strategy.lr_scheduler_configs, epochs, _known_steps(run))
+
+
+def _known_steps(run: Run) -> float:
+    steps = estimate_stepping_batches(run)
+    return float("inf") if steps == -1 else steps
+
+
+def _start_epoch(run: Run) -> None:
+    prepare_training_batches(run)
+    announce_epoch(run.train, run.progress.epochs_processed)
+    call_hook(run.trainer, "on_train_epoch_start")
+
+
+def _train_epoch(run: Run) -> None:
+    """Runs the batches of one epoch."""
+    progress, module, logbook, settings, signals = run.progress, run.module, run.logbook, run.settings, run.signals
+    if progress.current_epoch > 0:
+        begin_pass(run.train)
+    elif run.train.batches is None:
+        begin_pass(run.train)
+    batches, run.train.batches = run.train.batches, None
+    if progress.should_stop and _may_stop(run):
+        batches = iter(())
+    progress.batch_idx, progress.batches_ready, progress.is_last_batch = -1, 0, False
+    progress.accumulating = False
+
+    transfer = bind_transfer(run)
+    on_start, on_end = bind_hook(run.trainer, "on_train_batch_start"), bind_hook(run.trainer, "on_train_batch_end")
+    step = _bind_step(run, wants_outputs=on_end is not None)
+    schedulers = _bind_schedulers(run)
+    accumulate = settings.accumulate_grad_batches
+    automatic = module.automatic_optimization
+    writes = bool(logbook.loggers) and settings.log_every_n_steps > 0
+    validates = _validates_this_epoch(run)
+    max_steps = settings.bounds.max_steps
+    stop_at = _deadline(run, settings.max_time)
+    last = progress.num_training_batches
+
+    for batch, batch_idx, _, is_last in batches:
+        progress.batch_idx = batch_idx
+        progress.total_batch_idx += 1
+        progress.batches_ready += 1
+        progress.is_last_batch = is_last
+        is_final = is_last or progress.batches_ready == last
+        batch = transfer(batch, 0)
+        logbook.begin_batch(batch)
+        progress.accumulating = accumulating = not is_final and progress.batches_ready % accumulate != 0
+        outputs: dict[str, Any] = {}
+        skips_rest = False
+        if batch is None:
+            _warn_of_none(run)
+        else:
+            skips_rest = on_start is not None and on_start(batch, batch_idx) == -1
+            if skips_rest:
+                progress.is_last_batch = is_final = True
+                progress.accumulating = accumulating = False
+            else:
+                outputs = step.run(batch, batch_idx, accumulating)
+        if schedulers is not None:
+            if not accumulating:
+                schedulers("step", False)
+            if is_final:
+                schedulers("epoch", False)
+        if skips_rest:
+            break
+        if on_end is not None:
+            on_end(outputs, batch, batch_idx)
+        logbook.end_batch()
+        if stop_at is not None and time.monotonic() >= stop_at:
+            _stop_for_time(run)
+        if writes and not (accumulating and automatic):
+            logbook.write_train_step(progress.batches_that_stepped, progress.current_epoch, force=progress.should_stop)
+        if validates and _validation_is_due(run, is_last):
+            _validate(run, accumulating)
+        if schedulers is not None and not accumulating:
+            schedulers("step", True)
+        if not accumulating:
+            progress.batches_that_stepped += 1
+        if progress.should_stop:
+            for logger in logbook.loggers:
+                logger.save()
+        is_done = is_final or (max_steps != -1 and progress.global_step >= max_steps)
+        if signals.received_sigterm and not is_done:
+            raise TerminationRequested("SIGTERM was received during the fit.")
+        if is_done or (progress.should_stop and _may_stop(run)):
+            break
+    step.refuse_only_nones()
+
+
+def _bind_step(run: Run, wants_outputs: bool) -> AutomaticStep | ManualStep:
+    takes_batch_idx = takes_argument(run.module.training_step, "batch_idx", min_positional=2)
+    if run.module.automatic_optimization:
+        return AutomaticStep(run, takes_batch_idx, wants_outputs)
+    return ManualStep(run, takes_batch_idx)
+
+
+def _end_epoch(run: Run) -> None:
+    progress, logbook = run.progress, run.logbook
+    logbook.reach_epoch_end()
+    progress.epochs_processed += 1
+    # Callbacks that watch a metric come last, since the module may log it in this very hook.
+    watching = [callback for callback in run.trainer.callbacks if _watches_a_metric(callback)]
+    others = [callback for callback in run.trainer.callbacks if not _watches_a_metric(callback)]
+    call_hook(run.trainer, "on_train_epoch_end", callbacks=others)
+    call_hook(run.trainer, "on_train_epoch_end", callbacks=watching, on_module=False)
+    logbook.publish_epoch()
+    schedulers = _bind_schedulers(run)
+    if schedulers is not None and (progress.is_last_batch or progress.batches_ready == progress.num_training_batches):
+        schedulers("epoch", True)
+    logbook.write_train_epoch(progress.batches_that_stepped - 1, progress.current_epoch)
+    progress.current_epoch += 1
+
+
+def _watches_a_metric(callback: object) -> bool:
+    return any(cls.__name__ in ("EarlyStopping", "Checkpoint") for cls in type(callback).__mro__)
+
+
+def _validate(run: Run, accumulating: bool) -> None:
+    """A validation within the fit."""
+    if not accumulating:
+        if is_overridden("on_validation_model_zero_grad", run.module):
+            call_module_hook(run.module, "on_validation_model_zero_grad")
+        else:
+            run.module.zero_grad()
+    if run.settings.isolate_validation:
+        with isolate_rng():
+            evaluate(run, RunningStage.VALIDATING, verbose=False)
+    else:
+        evaluate(run, RunningStage.VALIDATING, verbose=False)
+
+
+def _validates_this_epoch(run: Run) -> bool:
+    every = run.settings.check_val_every_n_epoch
+    return run.validates and (every is None or (every > 0 and (run.progress.current_epoch + 1) % every == 0))
+
+
+def _validation_is_due(run: Run, is_last: bool) -> bool:
+    """Whether to validate after the batch that has just ended, in an epoch that validates."""
+    progress, limits = run.progress, run.settings.limits
+    every = run.val_check_batches
+    if is_last and every == float("inf"):
+        return True
+    if progress.should_stop and _may_stop(run):
+        return True
+    if every is None:
+        interval = limits.val_check_interval
+        assert isinstance(interval, timedelta)
+        return time.monotonic() - run.last_validation >= interval.total_seconds()
+    if every == float("inf"):
+        return isinstance(limits.train, int) and (progress.batch_idx + 1) % limits.train == 0
+    count = progress.total_batch_idx if run.settings.check_val_every_n_epoch is None else progress.batch_idx
+    return (count + 1) % every == 0
+
+
+def _bind_schedulers(run: Run) -> Callable[[str, bool], None] | None:
+    """Steps the schedulers of an interval ("step" or "epoch"), those that watch a metric or the others; None without schedulers."""
+    configs, module, progress, logbook = run.strategy.lr_scheduler_configs, run.module, run.progress, run.logbook
+    if not configs or not module.automatic_optimization:
+        return None
+    own = module.lr_scheduler_step if is_overridden("lr_scheduler_step", module) else None
+    precision = run.precision
+
+    def update(interval: str, on_plateau: bool) -> None:
+        for config in configs:
+            if config.reduce_on_plateau != on_plateau or config.interval != interval:
+                continue
+            if interval == "step" and precision.skipped_step:
+                continue
+            count = progress.batch_idx if interval == "step" else progress.current_epoch
+            step_scheduler(config, count + 1, lambda: logbook.callback_metrics, own)
+
+    return update
+
+
+def _is_done(run: Run) -> bool:
+    """Whether the fit is over before the next epoch; says why."""
+    progress, bounds = run.progress, run.settings.bounds
+    if progress.num_training_batches == 0:
+        rank_zero_info("`Trainer.fit` stopped: there are no training batches.")
+        return True
+    if bounds.max_steps != -1 and progress.global_step >= bounds.max_steps:
+        rank_zero_info(f"`Trainer.fit` stopped: `max_steps={bounds.max_steps}` reached.")
+        return True
+    if bounds.max_epochs != -1 and progress.epochs_processed >= bounds.max_epochs:
+        progress.current_epoch = progress.epochs_processed
+        rank_zero_info(f"`Trainer.fit` stopped: `max_epochs={bounds.max_epochs}` reached.")
+        return True
+    return progress.should_stop and _may_stop(run)
+
+
+def _may_stop(run: Run) -> bool:
+    """Whether the lower bounds allow an early end."""
+    progress, bounds = run.progress, run.settings.bounds
+    enough_epochs = not bounds.min_epochs or progress.epochs_processed >= bounds.min_epochs
+    enough_steps = not bounds.min_steps or progress.global_step >= bounds.min_steps
+    if not (enough_epochs and enough_steps):
+        message = (
+            f"A stop was asked for, but `min_epochs={bounds.min_epochs}` or `min_steps={bounds.min_steps}` isn't reached: the training"
+            " goes on."
+        )
+        if message not in run.said:
+            run.said.add(message)
+            rank_zero_info(message)
+        return False
+    return True
+
+
+def _deadline(run: Run, max_time: timedelta | None) -> float | None:
+    return None if max_time is None else run.started + max_time.total_seconds()
+
+
+def _stop_for_time(run: Run) -> None:
+    if not run.progress.should_stop:
+        run.progress.should_stop = True
+        rank_zero_info(f"`Trainer.fit` stops: `max_time={run.settings.max_time}` is over.")
+
+
+def _warn_of_none(run: Run) -> None:
+    if "none batch" not in run.said:
+        run.said.add("none batch")
+        rank_zero_warn("The training loader yielded None in place of a batch; it is skipped.")

@@ -1,0 +1,93 @@
+"""Prediction: every batch through ``predict_step``, the answers collected on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from unstuck.messages import rank_zero_warn
+from unstuck.trainer.data.transfer import move_data_to_device
+from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, is_overridden, takes_argument
+from unstuck.trainer.interrupts import TerminationRequested
+from unstuck.trainer.loops.batches import begin_pass, bind_transfer, load_evaluation
+from unstuck.trainer.loops.evaluate import check_dataloader_idx, no_grad_context
+from unstuck.trainer.loops.modes import capture_modes, restore_modes
+from unstuck.trainer.run import Run
+
+__all__ = ["predict"]
+
+
+def predict(run: Run) -> list[Any] | list[list[Any]] | None:
+    """Runs a prediction.
+
+    Args:
+        run: the run.
+
+    Returns:
+        A list of the answers per batch; with several loaders one such list for each; None if they weren't asked for.
+
+    Raises:
+        ValueError: the loaders are combined in another mode than one after the other.
+    """
+    with no_grad_context(run.settings.inference_mode):
+        return _predict(run)
+
+
+def _predict(run: Run) -> list[Any] | list[list[Any]] | None:
+    data, module, trainer = run.predict, run.module, run.trainer
+    load_evaluation(run, data, run.settings.limits.predict, "limit_predict_batches")
+    if sum(data.max_batches) == 0:
+        return None
+    combined = data.combined
+    if combined.mode != "sequential":
+        raise ValueError("`Trainer.predict` goes through its loaders one after the other: `CombinedLoader(mode='sequential')`.")
+    combined.limits = data.max_batches
+    begin_pass(data)
+    numbered = len(combined.flattened) > 1
+    check_dataloader_idx(module, ("predict_step",), numbered, "predict")
+    check_dataloader_idx(module, ("on_predict_batch_start", "on_predict_batch_end"), numbered, "predict")
+    modes = capture_modes(module)
+    if is_overridden("on_predict_model_eval", module):
+        call_module_hook(module, "on_predict_model_eval")
+    else:
+        module.eval()
+    call_hook(trainer, "on_predict_start")
+    call_hook(trainer, "on_predict_epoch_start")
+    predictions = _run_batches(run, numbered)
+    call_hook(trainer, "on_predict_epoch_end")
+    call_hook(trainer, "on_predict_end")
+    restore_modes(modes)
+    if not run.return_predictions:
+        return None
+    return predictions if numbered else predictions[0]
+
+
+def _run_batches(run: Run, numbered: bool) -> list[list[Any]]:
+    module, trainer, data = run.module, run.trainer, run.predict
+    transfer = bind_transfer(run)
+    on_start, on_end = bind_hook(trainer, "on_predict_batch_start"), bind_hook(trainer, "on_predict_batch_end")
+    step = run.precision.wrap_step(module.predict_step)
+    takes_batch_idx = takes_argument(module.predict_step, "batch_idx", min_positional=2)
+    scope = module.__dict__
+    predictions: list[list[Any]] = [[] for _ in data.combined.flattened]
+    for batch, batch_idx, dataloader_idx, is_last in data.batches:
+        batch = transfer(batch, dataloader_idx)
+        position = (batch, batch_idx, dataloader_idx) if numbered else (batch, batch_idx)
+        if on_start is not None:
+            on_start(*position)
+        arguments = position if takes_batch_idx else (batch, *position[2:])
+        scope["_current_fx_name"] = "predict_step"
+        answer = step(*arguments)
+        scope["_current_fx_name"] = None
+        if answer is None and "predict" not in run.said:
+            run.said.add("predict")
+            rank_zero_warn("`predict_step` returned None. Return the prediction, if there is one.")
+        if on_end is not None:
+            on_end(answer, *position)
+        if run.return_predictions:
+            predictions[dataloader_idx].append(move_data_to_device(answer, torch.device("cpu")))
+        if run.signals.received_sigterm and not is_last:
+            raise TerminationRequested("SIGTERM was received during a prediction.")
+    data.batches = None
+    return predictions

@@ -1,0 +1,102 @@
+"""Single precision, and what every precision answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+__all__ = ["Precision"]
+
+Step = Callable[..., Any]
+
+
+class Precision:
+    """32-bit floats throughout ("32-true"): the module and its batches stay as they are.
+
+    A subclass overrides what differs. Nothing here is called in a step where the answer is "nothing to do": :meth:`wrap_step` hands
+    the user's method back, :attr:`converts_batches` and :attr:`scaler` are read once per run.
+    """
+
+    precision: str = "32-true"
+    scaler: Any = None
+    converts_batches: bool = False
+    skipped_step: bool = False
+    """Whether the scaler dropped the last optimiser step, for infinite gradients."""
+
+    def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Casts the module's parameters and buffers to the format of the run."""
+        return module
+
+    def convert_batch(self, batch: Any) -> Any:
+        """Casts the floating-point tensors of a batch, in whatever containers they are."""
+        return batch
+
+    def wrap_step(self, step: Step) -> Step:
+        """The user's step method, run in this precision."""
+        return step
+
+    def init_context(self) -> AbstractContextManager[Any]:
+        """The context in which ``configure_model`` and ``Trainer.init_module`` make parameters."""
+        return nullcontext()
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss that ``backward`` takes."""
+        return loss
+
+    def optimizer_step(
+        self,
+        optimizer: Optimizer,
+        closure: Callable[[], Any] | None,
+        before_step: Callable[[Optimizer], None],
+        **kwargs: Any,
+    ) -> Any:
+        """Steps an optimiser.
+
+        Args:
+            optimizer: the optimiser.
+            closure: computes loss and gradients; None if the gradients are there already (manual optimisation).
+            before_step: to be called between the gradients and the step: hooks and clipping, on unscaled gradients.
+            kwargs: handed to ``optimizer.step``.
+
+        Returns:
+            What ``optimizer.step`` returns.
+        """
+
+        def gradients() -> Any:
+            loss = None if closure is None else closure()
+            before_step(optimizer)
+            return loss
+
+        return optimizer.step(closure=gradients, **kwargs)
+
+    def check_clipping(self, optimizer: Optimizer) -> None:
+        """Raises if the gradients of this optimiser can't be clipped in this precision."""
+
+    def clip_gradients(self, optimizer: Optimizer, clip_val: float | None, algorithm: Any = None) -> None:
+        """Clips the gradients of an optimiser's parameters.
+
+        Args:
+            optimizer: whose parameters.
+            clip_val: the largest norm, or the largest absolute value; None or not above 0: nothing is done.
+            algorithm: "norm" (the 2-norm of all gradients as one vector; the default) or "value" (each element).
+        """
+        if clip_val is None or clip_val <= 0:
+            return
+        self.check_clipping(optimizer)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if algorithm is None or algorithm == "norm":
+            torch.nn.utils.clip_grad_norm_(parameters, clip_val)
+        else:
+            torch.nn.utils.clip_grad_value_(parameters, clip_val)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold to go on exactly."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes back what :meth:`state_dict` gave."""
