@@ -291,6 +291,13 @@ def test_a_random_sampler_becomes_sequential_and_everything_else_is_kept() -> No
     assert copy._iterator is None
 
 
+def test_a_tool_that_watches_all_loaders_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = DataLoader.__iter__
+    monkeypatch.setattr(DataLoader, "__iter__", lambda self: original(self))
+    loader = DataLoader(NUMBERS, batch_size=5)
+    assert frozen(loader).iterables is loader
+
+
 def test_a_random_sampler_of_a_part_stays_within_the_part() -> None:
     with pytest.warns(UserWarning, match="shuffling"):
         combined = frozen(DataLoader(NUMBERS, batch_size=2, sampler=RandomSampler(range(3))), 5)
