@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
 
-from unstuck.record.origin import Origin
+from unstuck.record.origin import Origin, TensorSummary
+from unstuck.trials.tracing.leaves import Leaves
+from unstuck.trials.tracing.lineage import SAMPLE, Lineage
+from unstuck.trials.tracing.memory import INF, NAN, Memory, Region, count, scan, strided
+from unstuck.trials.tracing.modules import ModuleStack
+from unstuck.trials.tracing.ops import user_name
+from unstuck.trials.tracing.recorder import Input, Record, Recorder
+from unstuck.trials.tracing.walk import Found, walk
 
 __all__ = ["OpTrace"]
+
+_LAST_NODE = 2**63
 
 
 class OpTrace:
@@ -22,10 +31,10 @@ class OpTrace:
         with trace:
             loss = step()
             loss.backward()
-        origin = trace.origin_of(loss)
+        origin = trace.origin_of(loss) or trace.origin_of_gradient(*model.parameters())
 
     Results, gradients and random states are those of a run without the trace. Compiled models must run eagerly
-    inside (``torch.compiler.set_stance("force_eager")``).
+    inside (``torch.compiler.set_stance("force_eager")``). The questions may be asked inside the block or after it.
 
     Args:
         models: modules of the program by the variable that holds each; names modules, parameters and buffers. With
@@ -44,23 +53,291 @@ class OpTrace:
         keep_bytes: int = 512 * 2**20,
         stop: FrameType | None = None,
     ) -> None:
-        raise NotImplementedError
+        models = models or {}
+        self._memory = Memory()
+        self._leaves = Leaves(self._memory, models, batch)
+        lineage = Lineage(self._memory) if self._leaves.batch else None
+        if lineage is not None:
+            self._leaves.seed(lineage, batch_size)
+        self._lineage = lineage
+        self._modules = ModuleStack(models)
+        self._recorder = Recorder(self._memory, lineage, self._modules.innermost, keep_bytes, stop)
 
     def __enter__(self) -> OpTrace:
-        raise NotImplementedError
+        self._modules.open()
+        try:
+            self._recorder.__enter__()
+        except BaseException:
+            self._modules.close()
+            raise
+        return self
 
     def __exit__(self, *exc: object) -> None:
-        raise NotImplementedError
+        try:
+            self._recorder.__exit__(*exc)
+        finally:
+            self._modules.close()
 
     @property
     def ops(self) -> int:
         """Number of operations traced so far."""
-        raise NotImplementedError
+        return len(self._recorder.records)
 
-    def origin_of(self, tensor: torch.Tensor, phase: str = "forward") -> Origin | None:
-        """Where the NaN or infinity in ``tensor`` came from; None if it holds none."""
-        raise NotImplementedError
+    def origin_of(self, *tensors: torch.Tensor, phase: str = "forward") -> Origin | None:
+        """Where the first NaN or infinity on the path to ``tensors`` came from; None if they hold none.
+
+        Args:
+            tensors: losses, outputs, parameters after an update: anything that the traced operations wrote.
+            phase: what ``Origin.phase`` says, unless a derivative made the value, which is always ``backward``.
+        """
+        with torch.no_grad(), _Untraced():
+            start: list[tuple[Region, torch.Tensor]] = []
+            for tensor in tensors:
+                values = strided(tensor)
+                if values is None or not (values.is_floating_point() or values.is_complex()):
+                    continue
+                kinds = scan(values).kinds
+                if kinds is not None:
+                    start.append((self._memory.region(values), kinds))
+            if not start:
+                return None
+            found = walk(start, self._recorder.scalars, self._leaves.intended).first()
+            return None if found is None else self._origin(found, phase)
 
     def origin_of_gradient(self, *tensors: torch.Tensor) -> Origin | None:
-        """Where the first NaN or infinity on the path to the ``.grad`` of ``tensors`` came from; None if there is none."""
-        raise NotImplementedError
+        """Where the first NaN or infinity on the path to the ``.grad`` of ``tensors`` came from; None if they hold none."""
+        gradients = [tensor.grad for tensor in tensors if tensor.grad is not None]
+        return self.origin_of(*gradients, phase="backward")
+
+    def _origin(self, found: Found, phase: str) -> Origin:
+        if found.output is None:
+            return self._leaf(found, phase)
+        record = found.record
+        assert record is not None
+        output = record.outputs[found.output]
+        kinds = output.scan.kinds
+        assert kinds is not None
+        value = _value(kinds[found.places])
+        if not record.derivative:
+            inner = record.engine is not None and record.engine == 0
+            forward = self._forward(record) if inner else None
+            shown = forward or record
+            return Origin(
+                phase="backward" if record.engine is not None else phase,
+                op=user_name(record.op.name),
+                value=value,
+                chain=shown.chain,
+                module=shown.module,
+                sample=self._sample(found, record, forward),
+                inputs=_summaries(record, found),
+                scalars=record.numbers,
+                backward_op=self._backward_op(found, record, phase),
+                from_infinity=found.from_infinity,
+            )
+        forward = self._forward(record)
+        shown = forward or record
+        return Origin(
+            phase="backward",
+            op=user_name(shown.op.name),
+            value=value,
+            chain=shown.chain,
+            module=shown.module,
+            sample=self._sample(found, record, forward),
+            inputs=_summaries(forward, found) if forward is not None else _summaries(record, found),
+            scalars=shown.numbers,
+            backward_op=user_name(record.op.name),
+            from_infinity=found.from_infinity,
+        )
+
+    def _backward_op(self, found: Found, record: Record, phase: str) -> str | None:
+        if record.engine is not None:
+            return user_name(record.op.name)
+        if phase == "backward" and found.at is not None:
+            return user_name(found.at.op.name)
+        return None
+
+    def _leaf(self, found: Found, phase: str) -> Origin:
+        assert found.region is not None
+        kind, name = self._leaves.name(found.region)
+        record = found.record
+        chain, module = (), None
+        if record is not None:
+            reader = self._forward(record) if record.derivative else record
+            chain, module = (reader or record).chain, (reader or record).module
+        sample = None
+        if record is not None and self._lineage is not None:
+            entry = next((entry for entry in record.inputs if entry.region is found.region), None)
+            if entry is not None:
+                sample = _smallest(_codes(entry.shadow, found.places))
+        kinds = _kinds_of(record, found)
+        return Origin(
+            phase=phase,
+            op=None,
+            value=_value(kinds) if kinds is not None else ("inf" if found.infinite else "nan"),
+            chain=chain,
+            module=module,
+            sample=sample,
+            inputs=_summaries(record, found) if record is not None else (),
+            leaf=kind,
+            leaf_name=name,
+        )
+
+    def _forward(self, record: Record) -> Record | None:
+        """The forward operation whose derivative ``record`` is a part of."""
+        seen = 0
+        while record.node is not None and seen < 4:
+            name, thread, sequence = record.node
+            if sequence >= _LAST_NODE:
+                return None
+            candidates = self._recorder.by_sequence.get((thread, sequence)) or next(
+                (
+                    records
+                    for (_, other), records in self._recorder.by_sequence.items()
+                    if other == sequence and any(_is_node_of(name, entry) for entry in records)
+                ),
+                [],
+            )
+            candidates = [candidate for candidate in candidates if candidate.time < record.time]
+            if not candidates:
+                return None
+            record = next((candidate for candidate in candidates if _is_node_of(name, candidate)), candidates[0])
+            if not record.derivative:
+                return record
+            seen += 1
+        return None
+
+    def _sample(self, found: Found, record: Record, forward: Record | None) -> int | None:
+        assert found.output is not None
+        if self._lineage is None:
+            return None
+        output = record.outputs[found.output]
+        codes = _codes(output.shadow, found.places)
+        sample = _smallest(codes)
+        if sample is not None and _all_samples(output.shadow, codes) and _shared_cause(forward or record):
+            return None
+        if sample is None and forward is not None:
+            for shape, shadow in [
+                *((entry.shape, entry.shadow) for entry in forward.outputs),
+                *((entry.shape, entry.shadow) for entry in forward.inputs),
+            ]:
+                if shape == output.shape and shadow is not None:
+                    codes = _codes(shadow, found.places)
+                    sample = _smallest(codes)
+                    if sample is not None:
+                        return None if _all_samples(shadow, codes) and len(codes.unique()) > 1 else sample
+        return sample
+
+
+class _Untraced:
+    """Analysis isn't part of the trace when it is asked for inside the block."""
+
+    def __enter__(self) -> None:
+        self._guard = torch._C._DisableTorchDispatch()
+
+    def __exit__(self, *exc: object) -> None:
+        del self._guard
+
+
+def _is_node_of(node: str, record: Record) -> bool:
+    """Whether an autograd node's name (``PowBackward0``) is that of a forward operation (``pow``)."""
+    name = node.rsplit("::", 1)[-1].rsplit("Backward", 1)[0].lower()
+    return name == record.op.name.replace("_", "").lower()
+
+
+def _value(kinds: torch.Tensor) -> str:
+    if bool((kinds == NAN).any()):
+        return "nan"
+    return "inf" if bool((kinds == INF).any()) else "-inf"
+
+
+def _kinds_of(record: Record | None, found: Found) -> torch.Tensor | None:
+    if record is None:
+        return None
+    for entry in record.inputs:
+        if entry.region is found.region and entry.scan.kinds is not None:
+            return entry.scan.kinds[found.places]
+    return None
+
+
+def _codes(shadow: torch.Tensor | None, places: torch.Tensor) -> torch.Tensor:
+    if shadow is None:
+        return torch.zeros(int(places.sum()), dtype=torch.int32)
+    return shadow.expand(places.shape)[places]
+
+
+def _smallest(codes: torch.Tensor) -> int | None:
+    """The smallest sample among the codes, None if one of them isn't certain."""
+    if codes.numel() == 0 or bool((codes < SAMPLE).any()):
+        return None
+    return int(codes.min()) - SAMPLE
+
+
+def _all_samples(shadow: torch.Tensor | None, codes: torch.Tensor) -> bool:
+    """Whether every sample of the tensor went bad, of several."""
+    if shadow is None:
+        return False
+    every = shadow[shadow >= SAMPLE].unique().numel()
+    return every > 1 and codes.unique().numel() == every
+
+
+def _shared_cause(record: Record) -> bool:
+    """Whether something that isn't a single sample's (a parameter, a statistic) went into the operation."""
+    return any(
+        entry.dtype.is_floating_point and (entry.shadow is None or bool((entry.shadow < SAMPLE).any()))
+        for entry in record.inputs
+        if entry.name not in record.op.out_only
+    )
+
+
+def _summaries(record: Record, found: Found) -> tuple[TensorSummary, ...]:
+    return tuple(_summary(entry, record, found) for entry in _shown(record))
+
+
+def _shown(record: Record) -> Iterator[Input]:
+    for entry in record.inputs:
+        if entry.name not in record.op.out_only and (entry.dtype.is_floating_point or entry.dtype.is_complex):
+            yield entry
+
+
+def _summary(entry: Input, record: Record, found: Found) -> TensorSummary:
+    nan, inf = count(entry.scan.kinds)
+    return TensorSummary(
+        shape=entry.shape,
+        dtype=str(entry.dtype).removeprefix("torch."),
+        low=entry.scan.low,
+        high=entry.scan.high,
+        nan=nan,
+        inf=inf,
+        offending=_offending(entry, record, found),
+    )
+
+
+def _offending(entry: Input, record: Record, found: Found) -> float | None:
+    """The number at the first of the places that went bad."""
+    if not record.op.elementwise or found.output is None:
+        return None
+    wanted = found.places.reshape(-1).nonzero().flatten()
+    if not wanted.numel():
+        return None
+    if record is found.record:
+        if entry.picked is None or record.places is None:
+            return None
+        at = (record.places == wanted[0]).nonzero().flatten()
+        return float(entry.picked[at[0]]) if at.numel() else None
+    return _held_number(entry, record, found.places, wanted)
+
+
+def _held_number(entry: Input, record: Record, places: torch.Tensor, wanted: torch.Tensor) -> float | None:
+    """The forward input's number at the place where the backward pass went bad, if the input was kept and not changed."""
+    held, shape = entry.held, tuple(places.shape)
+    if held is None or entry.region is None or held.is_complex():
+        return None
+    if any(write.time >= record.time for write in entry.region.storage.writes):
+        return None
+    if not record.outputs or shape not in (record.outputs[0].shape, entry.shape):
+        return None
+    index: Sequence[torch.Tensor] = torch.unravel_index(wanted[0], shape) if shape else ()
+    try:
+        return float(held.expand(shape)[tuple(int(i) for i in index)])
+    except RuntimeError:
+        return None

@@ -1,0 +1,90 @@
+"""Names of modules, parameters and buffers, and which module is running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+__all__ = ["ModuleStack", "module_names", "tidy"]
+
+
+def tidy(path: str) -> str:
+    """A dotted path without the names under which wrappers hold the module that they wrap."""
+    return ".".join(part for part in path.split(".") if part not in ("_orig_mod", "module"))
+
+
+def roots(models: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
+    """The models that aren't part of another one; the first name of each."""
+    found: dict[str, torch.nn.Module] = {}
+    for name, model in models.items():
+        inside = any(
+            model is part and (other is not model or name_other < name)
+            for name_other, other in models.items()
+            if name_other != name
+            for part in other.modules()
+        )
+        if not inside:
+            found[name] = model
+    return found
+
+
+def prefixed(name: str, path: str, several: bool) -> str:
+    """``path`` below the model ``name``; begins with that name where there are several models."""
+    path = tidy(path)
+    if not several:
+        return path
+    return f"{name}.{path}" if path else name
+
+
+def module_names(models: Mapping[str, torch.nn.Module]) -> dict[int, str]:
+    """Path of every module by its identity."""
+    top = roots(models)
+    names: dict[int, str] = {}
+    for name, model in top.items():
+        for path, module in model.named_modules():
+            names.setdefault(id(module), prefixed(name, path, len(top) > 1))
+    return names
+
+
+class ModuleStack:
+    """Which modules' forwards are running, kept by global hooks between ``open`` and ``close``."""
+
+    def __init__(self, models: Mapping[str, torch.nn.Module]) -> None:
+        self._names = module_names(models)
+        self._running: list[torch.nn.Module] = []
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def innermost(self) -> str | None:
+        """Path of the innermost running module that has a name, None outside of all."""
+        for module in reversed(self._running):
+            name = self._names.get(id(module))
+            if name is not None:
+                return name
+        return None
+
+    def open(self) -> None:
+        """Install the hooks."""
+        self._running.clear()
+        self._handles = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._running.clear()
+
+    def _enter(self, module: torch.nn.Module, args: Any) -> None:
+        self._running.append(module)
+
+    def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        # An exception may have skipped inner modules.
+        while self._running:
+            if self._running.pop() is module:
+                break
