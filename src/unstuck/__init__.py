@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+# Imported in the user's process before the script of `unstuck run` starts, so it imports nothing, not even typing.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from unstuck.callbacks.callback import Callback
     from unstuck.trainer.data.datamodule import LightningDataModule
     from unstuck.trainer.data.limits import Overfit
@@ -32,6 +33,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

@@ -38,8 +38,9 @@ _user_roots: list[str] = []
 
 
 def add_user_root(root: str) -> None:
-    """Count every file below ``root`` as the user's, although it lies in an installed package (``run -m``)."""
-    _user_roots.append(os.path.join(os.path.abspath(root), ""))
+    """Count ``root``, a file or every file below a folder, as the user's, although it is installed (``run -m``)."""
+    path = os.path.abspath(root)
+    _user_roots.append(path if os.path.isfile(path) else os.path.join(path, ""))
     is_user_file.cache_clear()
 
 

@@ -1,0 +1,117 @@
+"""The command ``run``: prepare the output, start the program under watch, choose the exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unstuck.cli.launcher.interpreter import become_python
+from unstuck.cli.launcher.message import Message
+from unstuck.errors import MisconfigurationException
+from unstuck.findings import Severity
+from unstuck.messages import global_rank
+from unstuck.report.files import REPORT_NAME, read_report
+
+__all__ = ["RunOptions", "run"]
+
+EXIT_FINDINGS = 3
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The command's options, as ``unstuck run --help`` tells them."""
+
+    target: str
+    is_module: bool = False
+    arguments: tuple[str, ...] = ()
+    steps: int | None = None
+    json_file: Path | None = None
+    out: Path | None = None
+    fail_on: str = "never"
+    on_nonfinite: str = "stop"
+    rerun: bool = False
+    quiet: bool = False
+
+
+def run(options: RunOptions) -> int:
+    """Run the program under watch: this process becomes it, or, for ``--fail-on``, waits for it.
+
+    Raises:
+        MisconfigurationException: the output folder or the JSON file can't be written.
+        ScriptError: this interpreter can't run a watched program.
+    """
+    json_file = None if options.json_file is None else _writable_file(options.json_file)
+    out = _output_folder(options)
+    message = Message(
+        target=options.target,
+        is_module=options.is_module,
+        arguments=options.arguments,
+        folder=os.getcwd(),
+        out=str(out),
+        json_file=None if json_file is None else str(json_file),
+        steps=options.steps,
+        on_nonfinite=options.on_nonfinite,
+        rerun=options.rerun,
+        quiet=options.quiet,
+    )
+    if options.fail_on == "never":
+        become_python(message)
+    from unstuck.cli.launcher.supervisor import end_alike, run_python
+
+    ended = run_python(message)
+    if ended.code == 0 and (out / REPORT_NAME).exists() and _is_failure(read_report(out), options.fail_on):
+        return EXIT_FINDINGS
+    return end_alike(ended)
+
+
+def _is_failure(report: dict[str, Any], fail_on: str) -> bool:
+    return any(Severity(finding["severity"]).rank <= Severity(fail_on).rank for finding in report["findings"])
+
+
+def _writable_file(path: Path) -> Path:
+    file = path.absolute()
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise MisconfigurationException(f"--json {path}: the folder {file.parent} doesn't exist or can't be written to")
+    return file
+
+
+def _output_folder(options: RunOptions) -> Path:
+    """Make the folder now: two runs that begin in the same second must not share one."""
+    if options.out is not None:
+        return _given_folder(options.out)
+    name = _run_name(options)
+    parent = Path.cwd() / "unstuck-out"
+    try:
+        parent.mkdir(exist_ok=True)
+        for attempt in range(1, 1000):
+            out = parent / (name if attempt == 1 else f"{name}-{attempt}")
+            with contextlib.suppress(FileExistsError):
+                out.mkdir()
+                return out
+    except OSError:
+        # A script may be run from a folder that nobody can write to.
+        return Path(tempfile.mkdtemp(prefix="unstuck-"))
+    raise MisconfigurationException(f"{parent} holds a thousand runs called {name}; use --out")
+
+
+def _given_folder(out: Path) -> Path:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MisconfigurationException(f"--out {out}: {error.strerror}") from error
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise MisconfigurationException(f"--out {out}: the folder can't be written to")
+    # An older run's report must not be taken for this one's.
+    (out / REPORT_NAME).unlink(missing_ok=True)
+    return out.absolute()
+
+
+def _run_name(options: RunOptions) -> str:
+    target = options.target if options.is_module else Path(options.target).stem
+    rank = f"-rank{global_rank()}" if "RANK" in os.environ else ""
+    return f"{target.strip('-') or 'stdin'}-{time.strftime('%Y%m%d-%H%M%S')}{rank}"
