@@ -21,7 +21,7 @@ SCREEN_COLUMNS = 80
 ROOM = SCREEN_LINES - 2
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-_LABEL_COLUMNS = 6
+_LABEL_COLUMNS = 7
 _PLACE_KEYS = ("step", "batch", "sample", "module", "parameter", "op", "rank")
 _CHAIN_FRAMES = 4
 _EVIDENCE_ITEMS = 8
@@ -36,7 +36,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def lines(report: dict[str, Any], width: int = SCREEN_COLUMNS) -> list[Text]:
-    """The report as at most one screen of lines, none wider than ``width`` columns.
+    """The report as at most one screen of lines, none wider than ``width`` columns where there are findings.
 
     Args:
         report: as ``unstuck run --json`` writes it.
@@ -45,7 +45,8 @@ def lines(report: dict[str, Any], width: int = SCREEN_COLUMNS) -> list[Text]:
     findings = report["findings"]
     tail = _tail(report, width)
     if not findings:
-        return [*_wrap(_quiet_line(report), width), *tail]
+        # One line, however long: the terminal breaks it.
+        return [_quiet_line(report), *tail]
     blocks = [_finding(finding, width) for finding in findings]
     head = [Text(_headline(findings), style="bold")]
     room = ROOM - len(head) - len(tail)
@@ -78,7 +79,11 @@ def _fit(findings: list[dict[str, Any]], blocks: list[list[Text]], room: int, wi
 def _shorten(block: list[Text], room: int) -> list[Text]:
     """Cut lines out of the middle: the cause stands first, the remedy last."""
     keep_last = min(4, room // 3)
-    return [*block[: room - keep_last - 1], Text("       [...]"), *block[len(block) - keep_last :]]
+    return [
+        *block[: room - keep_last - 1],
+        Text(" " * (_LABEL_COLUMNS + 1) + "[...]"),
+        *block[len(block) - keep_last :],
+    ]
 
 
 def _headline(findings: list[dict[str, Any]]) -> str:
@@ -113,7 +118,7 @@ def _tail(report: dict[str, Any], width: int) -> list[Text]:
         if report.get("failure"):
             shown += [_labelled("note", "a part of the watching failed; the report holds its traceback")]
         if report.get("out"):
-            shown += _wrap(_labelled("saved", literal(report["out"])), width)
+            shown += _wrap(_labelled("saved", literal(report["out"])), width)[:4]
     return shown
 
 
@@ -131,7 +136,7 @@ def _finding(finding: dict[str, Any], width: int) -> list[Text]:
     if len(chain) > 1:
         dropped = "... > " if len(chain) > _CHAIN_FRAMES else ""
         calls = " > ".join(f"{_location(frame)} {literal(frame['function'])}" for frame in chain[-_CHAIN_FRAMES:])
-        body.append(_labelled("called", dropped + calls))
+        body.append(_labelled("via", dropped + calls))
     place = [f"{key} {literal(where[key])}" for key in _PLACE_KEYS if where.get(key) not in (None, "")]
     if place:
         body.append(_labelled("at", ", ".join(place)))

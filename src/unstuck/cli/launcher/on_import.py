@@ -33,6 +33,7 @@ class _Watcher:
     def __init__(self, name: str, function: Callable[[], None]) -> None:
         self._name = name
         self._function = function
+        self._hooked: object = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -48,16 +49,22 @@ class _Watcher:
         return None
 
     def _hook(self, loader: object) -> None:
-        """Shadow ``exec_module`` on this one loader object until it has run; its class stays as it is."""
+        """Shadow ``exec_module`` on this one loader object until it has run the module; its class stays as it is."""
         run: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
-        if run is None:
+        if run is None or isinstance(loader, type) or loader is self._hooked:
             return
 
         def run_and_tell(module: ModuleType) -> None:
-            del loader.exec_module  # type: ignore[attr-defined]
+            # A loader of somebody else's may serve other modules as well.
+            if module.__name__ != self._name:
+                run(module)
+                return
+            vars(loader).pop("exec_module", None)
+            self._hooked = None
             run(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 self._function()
 
-        loader.exec_module = run_and_tell  # type: ignore[attr-defined]
+        vars(loader)["exec_module"] = run_and_tell
+        self._hooked = loader

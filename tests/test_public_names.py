@@ -1,0 +1,63 @@
+"""The public names are frozen: adding one is a decision, removing or renaming one breaks somebody's program."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from unstuck.findings import CODES
+
+PUBLIC: dict[str, set[str]] = {
+    "unstuck": {
+        "Callback",
+        "LightningDataModule",
+        "LightningModule",
+        "Overfit",
+        "Trainer",
+        "__version__",
+        "seed_everything",
+    },
+    "unstuck.errors": {
+        "MisconfigurationError",
+        "MisconfigurationException",
+        "RecordError",
+        "ScriptError",
+        "UnstuckError",
+    },
+    "unstuck.findings": {"CODES", "Code", "Finding", "Severity", "Where"},
+}
+
+FROZEN_CODES = """
+data.nonfinite-input data.unscaled-input data.constant-input data.conflicting-labels data.unstable-sample
+data.label-mismatch data.unshuffled data.pairing-broken
+model.dead-units model.saturated-units model.frozen-parameters model.no-gradient model.batch-mixing model.input-ignored
+model.symmetric-init model.bad-init-scale model.wrong-mode model.norm-misuse model.output-activation
+loss.activation-mismatch loss.broadcast loss.wrong-sign loss.disconnected loss.scale loss.wrong-dim
+optim.lr-too-high optim.lr-too-low optim.no-zero-grad optim.grad-cleared optim.no-step optim.missing-parameters
+optim.stale-parameters optim.schedule-collapse optim.exploding-gradient optim.vanishing-gradient optim.clip-too-tight
+optim.clip-ineffective optim.weight-decay optim.bad-hyperparameter
+numerics.nonfinite-forward numerics.nonfinite-backward numerics.nonfinite-parameter numerics.low-precision-overflow
+numerics.amp-order numerics.scaler-stuck
+distributed.rank-divergence distributed.duplicate-data distributed.uneven-batches distributed.unused-parameters
+"""
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_names(module: str) -> None:
+    loaded = importlib.import_module(module)
+    assert set(loaded.__all__) == PUBLIC[module]
+    assert all(hasattr(loaded, name) for name in loaded.__all__)
+
+
+def test_codes_are_only_ever_added() -> None:
+    assert set(CODES) >= set(FROZEN_CODES.split())
+    assert all(code.name == name and code.meaning for name, code in CODES.items())
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = "import sys; before = set(sys.modules); import unstuck; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['__future__', 'unstuck']"
