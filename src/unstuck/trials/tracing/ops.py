@@ -46,7 +46,6 @@ _USER_NAMES = {
     "prelu_kernel": "prelu",
     "linalg_eigh": "linalg_eigh",
     "unsafe_view": "view",
-    "to_copy": "to",
 }
 
 # Elementwise operations that torch doesn't tag so.
