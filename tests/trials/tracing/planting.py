@@ -94,7 +94,11 @@ FORWARD = [
     Plant("linalg_vector_norm", "huge", lambda x: x.norm(dim=-1)),
     Plant("mm", "maximum", lambda x: x.flatten(0, -2) @ torch.ones(x.shape[-1], 3)),
     Plant("addmm", "maximum", lambda x: F.linear(x.flatten(0, -2), torch.ones(2, x.shape[-1]), torch.zeros(2))),
-    Plant("bmm", "maximum", lambda x: torch.bmm(x.unsqueeze(-2).flatten(0, -3), x.new_ones(x[..., 0].numel(), x.shape[-1], 2))),
+    Plant(
+        "bmm",
+        "maximum",
+        lambda x: torch.bmm(x.unsqueeze(-2).flatten(0, -3), x.new_ones(x[..., 0].numel(), x.shape[-1], 2)),
+    ),
     Plant("mm", "thousand", lambda x: (x.flatten(0, -2).half() @ torch.full((x.shape[-1], 3), 50.0).half()).float()),
     Plant("mul", "thousand", lambda x: (x.half() * x.half()).float()),
     Plant("exp", "thousand", lambda x: x.half().exp().float()),
@@ -166,7 +170,20 @@ class Block(nn.Module):
         self.inner = nn.Linear(width, width)
         self.norm = nn.LayerNorm(width)
         self.kind = rng.choice(
-            ["relu", "gelu", "inplace", "attention", "masked", "nanmean", "where", "lse", "half", "gated", "cat", "minimum"]
+            [
+                "relu",
+                "gelu",
+                "inplace",
+                "attention",
+                "masked",
+                "nanmean",
+                "where",
+                "lse",
+                "half",
+                "gated",
+                "cat",
+                "minimum",
+            ]
         )
         self.register_buffer("best", torch.full((width,), INF))
 
@@ -227,7 +244,11 @@ class Program:
         if plant is not None:
             gate[self.sample, rng.randrange(self.length)] = 0.0
         self.tokens = rng.random() < 0.3
-        data = torch.randint(0, 5, (self.size, self.length)) if self.tokens else torch.randn(self.size, self.length, self.width)
+        data = (
+            torch.randint(0, 5, (self.size, self.length))
+            if self.tokens
+            else torch.randn(self.size, self.length, self.width)
+        )
         self.batch = {"x": data, "extra": [gate, torch.rand(self.size)]}
         depth = rng.randint(2, 5)
         self.model = nn.ModuleDict(
@@ -238,7 +259,9 @@ class Program:
                 "head": nn.Linear(self.width, 1),
             }
         )
-        self.layout = rng.choice(["plain", "flat", "permuted", "transposed", "subset", "halves", "reversed", "scattered"])
+        self.layout = rng.choice(
+            ["plain", "flat", "permuted", "transposed", "subset", "halves", "reversed", "scattered"]
+        )
         self.join = rng.choice(["add", "mul", "cat", "mean", "slice", "matmul", "stack", "index_add"])
         self.order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
         self.reduction = rng.choice(["mean", "sum", "square", "weighted"])

@@ -8,7 +8,7 @@ depend on that input's values. ``UNKNOWN``: it may depend on any of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 from unstuck.trials.tracing.ops import Operation
 
@@ -18,7 +18,7 @@ ALL = -1
 IGNORED = "ignored"
 UNKNOWN = "unknown"
 
-Alignment = Union[tuple[int, ...], str]
+Alignment = tuple[int, ...] | str
 # Name of the argument, place in its list, sizes.
 Operand = tuple[str, int, tuple[int, ...]]
 Rule = Callable[[dict[str, Any], Operand, tuple[int, ...], int], Alignment]
@@ -142,7 +142,7 @@ def _layer_norm(arguments: dict[str, Any], operand: Operand, result: tuple[int, 
         return tuple(range(len(result) - normalized, len(result)))
     if name in ("mean", "rstd"):
         return _trailing(shape, result, leading) if output == 0 else (ALL,) * len(shape)
-    if output == 0 or name == "input" and "grad_out" not in arguments:
+    if output == 0 or (name == "input" and "grad_out" not in arguments):
         return _trailing(shape, result, leading)
     # Gradients of weight and bias: the other way round.
     return tuple(dim - leading if dim >= leading else ALL for dim in range(len(shape)))
@@ -158,7 +158,7 @@ def _first(arguments: dict[str, Any], operand: Operand, result: tuple[int, ...],
 
 def _two(arguments: dict[str, Any], operand: Operand, result: tuple[int, ...], output: int) -> Alignment:
     """Keeps the two leading dimensions (batch and channel, or batch and head)."""
-    name, _, shape = operand
+    shape = operand[2]
     if len(shape) < 3 or len(result) < 2:
         return _first(arguments, operand, result, output)
     return tuple(dim if dim < 2 and shape[dim] in (1, result[dim]) else ALL for dim in range(len(shape)))
@@ -185,7 +185,7 @@ def _batch_norm(arguments: dict[str, Any], operand: Operand, result: tuple[int, 
 def _matmul(arguments: dict[str, Any], operand: Operand, result: tuple[int, ...], output: int) -> Alignment:
     name, _, shape = operand
     last = len(result) - 1
-    if name == "self" and "mat1" not in arguments and "batch1" not in arguments or name in ("mat1", "batch1"):
+    if (name == "self" and "mat1" not in arguments and "batch1" not in arguments) or name in ("mat1", "batch1"):
         return (*range(len(shape) - 1), ALL)
     if name in ("mat2", "batch2"):
         return (*range(len(shape) - 2), ALL, last)
@@ -313,61 +313,140 @@ def _recurrent(arguments: dict[str, Any], operand: Operand, result: tuple[int, .
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(
-        "softmax log_softmax softmax_backward_data log_softmax_backward_data cumsum cumprod logcumsumexp cummax cummin "
-        "sort topk kthvalue mode median nanmedian glu glu_backward linalg_cross".split(),
+        [
+            "softmax",
+            "log_softmax",
+            "softmax_backward_data",
+            "log_softmax_backward_data",
+            "cumsum",
+            "cumprod",
+            "logcumsumexp",
+            "cummax",
+            "cummin",
+            "sort",
+            "topk",
+            "kthvalue",
+            "mode",
+            "median",
+            "nanmedian",
+            "glu",
+            "glu_backward",
+            "linalg_cross",
+        ],
         _along("dim"),
     ),
-    **dict.fromkeys("fft_r2c fft_c2c fft_c2r".split(), _along("dim")),
+    **dict.fromkeys(["fft_r2c", "fft_c2c", "fft_c2r"], _along("dim")),
     **dict.fromkeys(
-        "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss".split(),
+        ["mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss"],
         _loss,
     ),
     **dict.fromkeys(
-        "nll_loss_forward nll_loss2d_forward multi_margin_loss multilabel_margin_loss_forward".split(), _nll
+        ["nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward"], _nll
     ),
-    **dict.fromkeys("nll_loss_backward nll_loss2d_backward".split(), _nll_backward),
+    **dict.fromkeys(["nll_loss_backward", "nll_loss2d_backward"], _nll_backward),
     **dict.fromkeys(
-        "native_layer_norm native_layer_norm_backward fused_rms_norm fused_rms_norm_backward".split(), _layer_norm
+        ["native_layer_norm", "native_layer_norm_backward", "fused_rms_norm", "fused_rms_norm_backward"], _layer_norm
     ),
     **dict.fromkeys(
-        "native_batch_norm native_batch_norm_legit native_batch_norm_legit_no_training batch_norm_with_update "
-        "cudnn_batch_norm native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward".split(),
+        [
+            "native_batch_norm",
+            "native_batch_norm_legit",
+            "native_batch_norm_legit_no_training",
+            "batch_norm_with_update",
+            "cudnn_batch_norm",
+            "native_batch_norm_backward",
+            "batch_norm_backward",
+            "cudnn_batch_norm_backward",
+        ],
         _batch_norm,
     ),
-    **dict.fromkeys("native_group_norm".split(), _first),
-    **dict.fromkeys("native_group_norm_backward".split(), _norm_backward),
-    **dict.fromkeys("mm bmm addmm baddbmm".split(), _matmul),
+    **dict.fromkeys(["native_group_norm"], _first),
+    **dict.fromkeys(["native_group_norm_backward"], _norm_backward),
+    **dict.fromkeys(["mm", "bmm", "addmm", "baddbmm"], _matmul),
     "addbmm": _addbmm,
-    **dict.fromkeys("mv dot vdot addmv".split(), _vector),
-    **dict.fromkeys("addr ger outer".split(), _outer),
+    **dict.fromkeys(["mv", "dot", "vdot", "addmv"], _vector),
+    **dict.fromkeys(["addr", "ger", "outer"], _outer),
     "linear": _linear,
     "convolution": _convolution,
     "mkldnn_convolution": _convolution,
     "convolution_backward": _convolution_backward,
     **dict.fromkeys(
-        "scaled_dot_product_flash_attention scaled_dot_product_flash_attention_for_cpu "
-        "scaled_dot_product_efficient_attention scaled_dot_product_cudnn_attention scaled_dot_product_attention_math "
-        "scaled_dot_product_flash_attention_backward scaled_dot_product_flash_attention_for_cpu_backward "
-        "scaled_dot_product_efficient_attention_backward "
-        "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d adaptive_avg_pool2d adaptive_avg_pool3d "
-        "adaptive_max_pool2d max_pool2d_with_indices_backward avg_pool2d_backward adaptive_avg_pool2d_backward "
-        "adaptive_max_pool2d_backward upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d "
-        "upsample_linear1d upsample_bicubic2d upsample_nearest1d_backward upsample_nearest2d_backward "
-        "upsample_bilinear2d_backward upsample_linear1d_backward".split(),
+        [
+            "scaled_dot_product_flash_attention",
+            "scaled_dot_product_flash_attention_for_cpu",
+            "scaled_dot_product_efficient_attention",
+            "scaled_dot_product_cudnn_attention",
+            "scaled_dot_product_attention_math",
+            "scaled_dot_product_flash_attention_backward",
+            "scaled_dot_product_flash_attention_for_cpu_backward",
+            "scaled_dot_product_efficient_attention_backward",
+            "max_pool2d_with_indices",
+            "max_pool3d_with_indices",
+            "avg_pool2d",
+            "avg_pool3d",
+            "adaptive_avg_pool2d",
+            "adaptive_avg_pool3d",
+            "adaptive_max_pool2d",
+            "max_pool2d_with_indices_backward",
+            "avg_pool2d_backward",
+            "adaptive_avg_pool2d_backward",
+            "adaptive_max_pool2d_backward",
+            "upsample_nearest1d",
+            "upsample_nearest2d",
+            "upsample_nearest3d",
+            "upsample_bilinear2d",
+            "upsample_linear1d",
+            "upsample_bicubic2d",
+            "upsample_nearest1d_backward",
+            "upsample_nearest2d_backward",
+            "upsample_bilinear2d_backward",
+            "upsample_linear1d_backward",
+        ],
         _two,
     ),
     **dict.fromkeys(
-        "grid_sampler_2d grid_sampler_3d grid_sampler_2d_backward im2col col2im unfold_backward "
-        "thnn_fused_lstm_cell thnn_fused_gru_cell affine_grid_generator bilinear".split(),
+        [
+            "grid_sampler_2d",
+            "grid_sampler_3d",
+            "grid_sampler_2d_backward",
+            "im2col",
+            "col2im",
+            "unfold_backward",
+            "thnn_fused_lstm_cell",
+            "thnn_fused_gru_cell",
+            "affine_grid_generator",
+            "bilinear",
+        ],
         _first,
     ),
-    **dict.fromkeys("cdist_forward euclidean_dist".split(), _cdist),
+    **dict.fromkeys(["cdist_forward", "euclidean_dist"], _cdist),
     "cdist_backward": _cdist_backward,
     **dict.fromkeys(
-        "linalg_cholesky_ex cholesky linalg_inv_ex linalg_eigh linalg_eig linalg_svd linalg_qr linalg_solve_ex "
-        "linalg_det linalg_slogdet linalg_lu_factor_ex linalg_lu linalg_ldl_factor_ex triangular_solve "
-        "linalg_solve_triangular cholesky_solve cholesky_inverse linalg_matrix_exp linalg_eigvals linalg_lstsq "
-        "linalg_householder_product linalg_lu_solve linalg_pinv".split(),
+        [
+            "linalg_cholesky_ex",
+            "cholesky",
+            "linalg_inv_ex",
+            "linalg_eigh",
+            "linalg_eig",
+            "linalg_svd",
+            "linalg_qr",
+            "linalg_solve_ex",
+            "linalg_det",
+            "linalg_slogdet",
+            "linalg_lu_factor_ex",
+            "linalg_lu",
+            "linalg_ldl_factor_ex",
+            "triangular_solve",
+            "linalg_solve_triangular",
+            "cholesky_solve",
+            "cholesky_inverse",
+            "linalg_matrix_exp",
+            "linalg_eigvals",
+            "linalg_lstsq",
+            "linalg_householder_product",
+            "linalg_lu_solve",
+            "linalg_pinv",
+        ],
         _matrices,
     ),
     "embedding": _embedding,
@@ -375,11 +454,28 @@ _RULES: dict[str, Rule] = {
     "fill": _unread,
     "zero": _unread,
     **dict.fromkeys(
-        "zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty rand_like "
-        "randn_like new_empty_strided bernoulli uniform normal random exponential randint_like".split(),
+        [
+            "zeros_like",
+            "ones_like",
+            "full_like",
+            "empty_like",
+            "new_zeros",
+            "new_ones",
+            "new_full",
+            "new_empty",
+            "rand_like",
+            "randn_like",
+            "new_empty_strided",
+            "bernoulli",
+            "uniform",
+            "normal",
+            "random",
+            "exponential",
+            "randint_like",
+        ],
         _unread,
     ),
-    **dict.fromkeys("scatter_add index_add scatter_reduce index_reduce scatter".split(), _scattered),
-    **dict.fromkeys("index_put unsafe_index_put".split(), _put),
-    **dict.fromkeys("mkldnn_rnn_layer mkldnn_rnn_layer_backward cudnn_rnn".split(), _recurrent),
+    **dict.fromkeys(["scatter_add", "index_add", "scatter_reduce", "index_reduce", "scatter"], _scattered),
+    **dict.fromkeys(["index_put", "unsafe_index_put"], _put),
+    **dict.fromkeys(["mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "cudnn_rnn"], _recurrent),
 }

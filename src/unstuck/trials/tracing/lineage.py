@@ -275,12 +275,12 @@ def aligned(shadow: Shadow | None, alignment: Alignment, ndim: int) -> Shadow | 
     assert not isinstance(alignment, str)
     shadow = reduced(shadow, [dim for dim, to in enumerate(alignment) if to == ALL])
     sizes = [1] * ndim
-    order = sorted((to, dim) for dim, to in enumerate(alignment) if to != ALL)
-    for to, dim in order:
-        sizes[to] = shadow.shape[dim]
-    if any(one >= two for (_, one), (_, two) in zip(order, order[1:], strict=False)):
+    order = [dim for _, dim in sorted((to, dim) for dim, to in enumerate(alignment) if to != ALL)]
+    for dim in order:
+        sizes[alignment[dim]] = shadow.shape[dim]
+    if order != sorted(order):
         rest = [dim for dim, to in enumerate(alignment) if to == ALL]
-        shadow = shadow.permute([dim for _, dim in order] + rest)
+        shadow = shadow.permute(order + rest)
     return shadow.reshape(sizes)
 
 

@@ -79,7 +79,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._storages: dict[int, Storage] = {}
-        self._weak: list[int] = []
+        self._weak: list[Any] = []
 
     def storage(self, tensor: torch.Tensor) -> Storage:
         """The storage of a strided tensor."""
@@ -98,7 +98,7 @@ class Memory:
     def release(self) -> None:
         """Give the weak references back. What was recorded stays readable, but no tensor can be found any more."""
         for weak in self._weak:
-            torch.UntypedStorage._free_weak_ref(weak)  # type: ignore[attr-defined]
+            torch.UntypedStorage._free_weak_ref(weak)
         self._weak = []
         self._storages = {}
 
@@ -108,7 +108,7 @@ class Memory:
 
 def geometry(tensor: torch.Tensor) -> Geometry:
     """Sizes, strides and offset, in elements."""
-    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
 
 
 def strided(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -153,20 +153,17 @@ def scan(tensor: torch.Tensor) -> Scan:
     low, high = float(extremes.min), float(extremes.max)
     if low - low == 0 and high - high == 0:  # neither NaN nor infinite, half a microsecond faster than isfinite
         return Scan(low, high)
+    kinds = _kinds(parts)
     finite = parts[torch.isfinite(parts)]
-    if finite.numel():
-        extremes = torch.aminmax(finite)
-        low_finite, high_finite = float(extremes.min), float(extremes.max)
-        kinds = _kinds(parts)
-    else:
-        low_finite = high_finite = None
-        kinds = _kinds(parts)
+    inner = torch.aminmax(finite) if finite.numel() else None
     if values.is_complex():
         kinds = torch.where((kinds == NAN).any(-1), NAN, kinds.amax(-1)).to(torch.int8)
     first = kinds.flatten()[0]
     if kinds.numel() > 1 and bool((kinds == first).all()):
         kinds = first.clone().reshape((1,) * kinds.dim())
-    return Scan(low_finite, high_finite, kinds.expand(shape))
+    if inner is None:
+        return Scan(None, None, kinds.expand(shape))
+    return Scan(float(inner.min), float(inner.max), kinds.expand(shape))
 
 
 def count(kinds: torch.Tensor | None) -> tuple[int, int]:

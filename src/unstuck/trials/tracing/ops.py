@@ -1,10 +1,10 @@
-"""What is known of an ATen operation from its schema: name, what it writes, whether it is elementwise or moves values."""
+"""What is known of an ATen operation: name, what it writes, whether it is elementwise or moves values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -50,43 +50,227 @@ _USER_NAMES = {
 
 # Elementwise operations that torch doesn't tag so.
 _ELEMENTWISE = frozenset(
-    "to_copy native_dropout fused_dropout elu_backward hardtanh_backward softplus_backward log_sigmoid_forward "
-    "log_sigmoid_backward leaky_relu_backward prelu prelu_kernel prelu_kernel_backward polar complex mish_backward "
-    "hardsigmoid_backward hardswish_backward rsub log_sigmoid rrelu_with_noise rrelu_with_noise_backward "
-    "masked_scale clamp_backward hardshrink_backward softshrink_backward conj_physical view_as_real_copy ger "
-    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward soft_margin_loss_backward".split()
+    [
+        "to_copy",
+        "native_dropout",
+        "fused_dropout",
+        "elu_backward",
+        "hardtanh_backward",
+        "softplus_backward",
+        "log_sigmoid_forward",
+        "log_sigmoid_backward",
+        "leaky_relu_backward",
+        "prelu",
+        "prelu_kernel",
+        "prelu_kernel_backward",
+        "polar",
+        "complex",
+        "mish_backward",
+        "hardsigmoid_backward",
+        "hardswish_backward",
+        "rsub",
+        "log_sigmoid",
+        "rrelu_with_noise",
+        "rrelu_with_noise_backward",
+        "masked_scale",
+        "clamp_backward",
+        "hardshrink_backward",
+        "softshrink_backward",
+        "conj_physical",
+        "view_as_real_copy",
+        "ger",
+        "mse_loss_backward",
+        "smooth_l1_loss_backward",
+        "huber_loss_backward",
+        "binary_cross_entropy_backward",
+        "soft_margin_loss_backward",
+    ]
 )
 
 # Every element of the result is one element of an input, or a constant.
 _MOVING = frozenset(
-    "cat stack index index_select gather take embedding where masked_fill masked_select masked_scatter index_put "
-    "scatter index_copy index_fill select_scatter slice_scatter diagonal_scatter as_strided_scatter flip roll repeat "
-    "constant_pad_nd triu tril select_backward slice_backward diagonal_backward expand_copy view_copy permute_copy "
-    "split_copy split_with_sizes_copy unbind_copy pixel_shuffle pixel_unshuffle channel_shuffle rot90 narrow_copy "
-    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
-    "unsafe_index unsafe_index_put index_put_impl put transpose_copy squeeze_copy unsqueeze_copy select_copy slice_copy "
-    "t_copy diagonal_copy block_diag unsafe_split unsafe_split_with_sizes reshape_copy diag_embed masked_fill_ "
-    "chunk_cat unsafe_chunk unsafe_masked_index".split()
+    [
+        "cat",
+        "stack",
+        "index",
+        "index_select",
+        "gather",
+        "take",
+        "embedding",
+        "where",
+        "masked_fill",
+        "masked_select",
+        "masked_scatter",
+        "index_put",
+        "scatter",
+        "index_copy",
+        "index_fill",
+        "select_scatter",
+        "slice_scatter",
+        "diagonal_scatter",
+        "as_strided_scatter",
+        "flip",
+        "roll",
+        "repeat",
+        "constant_pad_nd",
+        "triu",
+        "tril",
+        "select_backward",
+        "slice_backward",
+        "diagonal_backward",
+        "expand_copy",
+        "view_copy",
+        "permute_copy",
+        "split_copy",
+        "split_with_sizes_copy",
+        "unbind_copy",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "channel_shuffle",
+        "rot90",
+        "narrow_copy",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "reflection_pad3d",
+        "replication_pad1d",
+        "replication_pad2d",
+        "replication_pad3d",
+        "unsafe_index",
+        "unsafe_index_put",
+        "index_put_impl",
+        "put",
+        "transpose_copy",
+        "squeeze_copy",
+        "unsqueeze_copy",
+        "select_copy",
+        "slice_copy",
+        "t_copy",
+        "diagonal_copy",
+        "block_diag",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
+        "reshape_copy",
+        "diag_embed",
+        "masked_fill_",
+        "chunk_cat",
+        "unsafe_chunk",
+        "unsafe_masked_index",
+    ]
 )
 
 # Writes a tensor without reading it.
 _OVERWRITING = frozenset(
-    "copy fill zero normal uniform random bernoulli exponential geometric cauchy log_normal set resize".split()
+    [
+        "copy",
+        "fill",
+        "zero",
+        "normal",
+        "uniform",
+        "random",
+        "bernoulli",
+        "exponential",
+        "geometric",
+        "cauchy",
+        "log_normal",
+        "set",
+        "resize",
+    ]
 )
 
 # Constants, made without reading a tensor's values.
 _FACTORIES = frozenset(
-    "full new_full full_like fill scalar_tensor zeros ones zeros_like ones_like new_zeros new_ones empty empty_like "
-    "new_empty empty_strided new_empty_strided empty_permuted arange linspace eye zero lift_fresh".split()
+    [
+        "full",
+        "new_full",
+        "full_like",
+        "fill",
+        "scalar_tensor",
+        "zeros",
+        "ones",
+        "zeros_like",
+        "ones_like",
+        "new_zeros",
+        "new_ones",
+        "empty",
+        "empty_like",
+        "new_empty",
+        "empty_strided",
+        "new_empty_strided",
+        "empty_permuted",
+        "arange",
+        "linspace",
+        "eye",
+        "zero",
+        "lift_fresh",
+    ]
 )
 
 # Their derivative turns non-finite at values where they themselves are finite.
 _SINGULAR = frozenset(
-    "sqrt pow rsqrt reciprocal log log2 log10 log1p acos asin acosh atanh asinh atan2 div norm linalg_vector_norm "
-    "float_power xlogy special_xlog1py special_xlogy cdist_forward cdist std var std_mean var_mean where cumprod prod "
-    "logsumexp logcumsumexp exp sinh cosh tan digamma lgamma logit special_entr hypot copysign nan_to_num "
-    "linalg_eigh linalg_svd mul abs renorm dist erfinv special_ndtri special_log_ndtr exp2 expm1 addcdiv "
-    "binary_cross_entropy special_erfcx softmax log_softmax true_divide fmod remainder".split()
+    [
+        "sqrt",
+        "pow",
+        "rsqrt",
+        "reciprocal",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "acos",
+        "asin",
+        "acosh",
+        "atanh",
+        "asinh",
+        "atan2",
+        "div",
+        "norm",
+        "linalg_vector_norm",
+        "float_power",
+        "xlogy",
+        "special_xlog1py",
+        "special_xlogy",
+        "cdist_forward",
+        "cdist",
+        "std",
+        "var",
+        "std_mean",
+        "var_mean",
+        "where",
+        "cumprod",
+        "prod",
+        "logsumexp",
+        "logcumsumexp",
+        "exp",
+        "sinh",
+        "cosh",
+        "tan",
+        "digamma",
+        "lgamma",
+        "logit",
+        "special_entr",
+        "hypot",
+        "copysign",
+        "nan_to_num",
+        "linalg_eigh",
+        "linalg_svd",
+        "mul",
+        "abs",
+        "renorm",
+        "dist",
+        "erfinv",
+        "special_ndtri",
+        "special_log_ndtr",
+        "exp2",
+        "expm1",
+        "addcdiv",
+        "binary_cross_entropy",
+        "special_erfcx",
+        "softmax",
+        "log_softmax",
+        "true_divide",
+        "fmod",
+        "remainder",
+    ]
 )
 
 
@@ -138,7 +322,7 @@ def user_name(name: str) -> str:
     return _USER_NAMES.get(name, name)
 
 
-@lru_cache(maxsize=None)
+@cache
 def operation(func: Any) -> Operation:
     """What the schema of an overload tells."""
     schema = func._schema

@@ -66,7 +66,7 @@ class OpTrace:
     def __enter__(self) -> OpTrace:
         self._modules.open()
         try:
-            self._recorder.__enter__()
+            self._recorder.__enter__()  # type: ignore[no-untyped-call]
         except BaseException:
             self._modules.close()
             raise
@@ -74,7 +74,7 @@ class OpTrace:
 
     def __exit__(self, *exc: object) -> None:
         try:
-            self._recorder.__exit__(*exc)
+            self._recorder.__exit__(*exc)  # type: ignore[no-untyped-call]
         finally:
             self._modules.close()
 
@@ -105,7 +105,7 @@ class OpTrace:
             return None if found is None else self._origin(found, phase)
 
     def origin_of_gradient(self, *tensors: torch.Tensor) -> Origin | None:
-        """Where the first NaN or infinity on the path to the ``.grad`` of ``tensors`` came from; None if they hold none."""
+        """Where the first NaN or infinity on the path to the tensors' ``.grad`` came from; None if they hold none."""
         gradients = [tensor.grad for tensor in tensors if tensor.grad is not None]
         return self.origin_of(*gradients, phase="backward")
 
@@ -160,10 +160,9 @@ class OpTrace:
         assert found.region is not None
         kind, name = self._leaves.name(found.region)
         record = found.record
-        chain, module = (), None
-        if record is not None:
-            reader = self._forward(record) if record.derivative else record
-            chain, module = (reader or record).chain, (reader or record).module
+        reader = record
+        if record is not None and record.derivative:
+            reader = self._forward(record) or record
         sample = None
         if record is not None and self._lineage is not None:
             entry = next((entry for entry in record.inputs if entry.region is found.region), None)
@@ -174,8 +173,8 @@ class OpTrace:
             phase=phase,
             op=None,
             value=_value(kinds) if kinds is not None else ("inf" if found.infinite else "nan"),
-            chain=chain,
-            module=module,
+            chain=reader.chain if reader is not None else (),
+            module=reader.module if reader is not None else None,
             sample=sample,
             inputs=_summaries(record, found) if record is not None else (),
             leaf=kind,
@@ -240,8 +239,8 @@ class _Untraced:
 
 def _is_node_of(node: str, record: Record) -> bool:
     """Whether an autograd node's name (``PowBackward0``) is that of a forward operation (``pow``)."""
-    name = node.rsplit("::", 1)[-1].rsplit("Backward", 1)[0].lower()
-    return name == record.op.name.replace("_", "").lower()
+    name: str = node.rsplit("::", 1)[-1].rsplit("Backward", 1)[0].lower()
+    return bool(name == record.op.name.replace("_", "").lower())
 
 
 def _value(kinds: torch.Tensor) -> str:
@@ -328,7 +327,7 @@ def _offending(entry: Input, record: Record, found: Found) -> float | None:
 
 
 def _held_number(entry: Input, record: Record, places: torch.Tensor, wanted: torch.Tensor) -> float | None:
-    """The forward input's number at the place where the backward pass went bad, if the input was kept and not changed."""
+    """The forward input's number at the place where the backward pass went bad, if it was kept unchanged."""
     held, shape = entry.held, tuple(places.shape)
     if held is None or entry.region is None or held.is_complex():
         return None

@@ -136,7 +136,7 @@ class Recorder(TorchDispatchMode):
         keep_bytes: int,
         stop: FrameType | None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.memory = memory
         self.lineage = lineage
         self.records: list[Record] = []
@@ -371,11 +371,11 @@ def _written(
     for position, item in enumerate(results):
         parts = item if isinstance(item, (list, tuple)) else [item]
         for slot, part in enumerate(parts):
-            tensor = strided(part) if isinstance(part, torch.Tensor) else None
-            if tensor is None:
+            values = strided(part) if isinstance(part, torch.Tensor) else None
+            if values is None:
                 continue
-            key = tensor.untyped_storage()._cdata
+            key = values.untyped_storage()._cdata
             if key in taken or (key in known and not op.out_only):
                 continue  # written in place and handed back, or a view
-            found.append((position, position if op.foreach else slot, tensor, False))
+            found.append((position, position if op.foreach else slot, values, False))
     return found

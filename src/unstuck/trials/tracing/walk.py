@@ -77,8 +77,7 @@ def walk(start: Sequence[tuple[Region, torch.Tensor]], scalars: Sequence[Record]
         scalars: the operations that read a non-finite number out of a tensor, in order.
         intended: tells of a storage that no operation wrote, and whether its element is infinite, if that was meant.
     """
-    trail = _follow([(region, kinds == NAN, kinds >= INF) for region, kinds in start], math.inf, scalars, intended)
-    return trail
+    return _follow([(region, kinds == NAN, kinds >= INF) for region, kinds in start], math.inf, scalars, intended)
 
 
 Demand = tuple[Region, torch.Tensor, torch.Tensor]
@@ -313,7 +312,8 @@ def _movements(record: Record, output: Output) -> list[Relation | None] | None:
     """Run a moving operation once more on the numbers of its inputs' elements."""
     assert record.arguments is not None
     args, kwargs = record.arguments
-    replacements, firsts = [], []
+    replacements: list[tuple[str, int, torch.Tensor]] = []
+    firsts: list[int | None] = []
     first = 1  # 0 is what the operation fills in itself
     for entry in record.inputs:
         if not entry.dtype.is_floating_point and not entry.dtype.is_complex:
