@@ -1,3 +1,7 @@
-"""From measurements to causes: rules, their remedies, and what is said about them."""
+"""From a recording to findings. Rules read plain data only: no torch, no I/O."""
 
 from __future__ import annotations
+
+from unstuck.diagnosis.judge import judge
+
+__all__ = ["judge"]

@@ -48,6 +48,7 @@ class Backward:
         chain: the user's lines that led to the call.
         reached: for a non-finite loss, identities of the parameters that it reaches.
         spoilt: for a non-finite loss, whether it left non-finite gradients; None when that wasn't looked at.
+        losses: a non-finite loss itself, kept until the step is over.
     """
 
     values: tuple[float, ...] | None
@@ -57,6 +58,7 @@ class Backward:
     chain: tuple[Frame, ...] = ()
     reached: set[int] = field(default_factory=set)
     spoilt: bool | None = None
+    losses: tuple[torch.Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Guard:
         self.passes = 0
         self.dropped = 0
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
-        self.last_loss: float | None = None
+        self.present_loss: float | None = None
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
         self._closure: torch.optim.Optimizer | None = None
@@ -137,6 +139,11 @@ class Guard:
         self._last_step_at: float | None = None
         self._clean_after = 0
         self._swept_at = -1
+
+    @property
+    def has_window(self) -> bool:
+        """Whether a backward call has been made in the present step."""
+        return bool(self._window)
 
     # -- what is seen ------------------------------------------------------------------------------------------------
 
@@ -157,8 +164,8 @@ class Guard:
         if not finite:
             record.chain = user_chain(frame)
             record.reached = _reached(tensors)
-        if values is not None:
-            self.last_loss = values[0]
+            record.losses = tuple(item.detach() for item in tensors if isinstance(item, torch.Tensor))
+        self.present_loss = None if values is None else values[0]
         self._window.append(record)
         self.passes += 1
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-__all__ = ["SIGNALS", "Bus", "Listener", "Passage"]
+__all__ = ["SIGNALS", "Bus", "Listener"]
 
 SIGNALS: dict[str, str] = {
     "optimizer_created": "(optimizer, frame): an optimiser was constructed",
@@ -39,13 +39,6 @@ class Listener(Protocol):
     name: str
 
 
-class Passage(BaseException):
-    """Base of what an instrument may raise on purpose: it reaches the user's program (a stop, the end of a replay).
-
-    Not an :class:`Exception`, so that the program's own handlers don't take it for an error of theirs.
-    """
-
-
 Handler = Callable[..., None]
 
 
@@ -56,15 +49,17 @@ def _nothing(*_: Any) -> None:
 class Bus:
     """Calls the instruments that listen to a signal, in the order in which they were given.
 
+    Args:
+        listeners: the instruments.
+        passages: exceptions that an instrument raises on purpose: they reach the user's program (a stop).
+
     Attributes:
         seconds: time spent inside instruments so far: what watching cost.
         faults: (instrument's name, signal, error) of every instrument that raised and was switched off.
         muted: while True no signal reaches an instrument (a replay runs the user's code again).
     """
 
-    def __init__(
-        self, listeners: Iterable[Listener] = (), passages: tuple[type[BaseException], ...] = (Passage,)
-    ) -> None:
+    def __init__(self, listeners: Iterable[Listener] = (), passages: tuple[type[BaseException], ...] = ()) -> None:
         self.listeners: list[Listener] = list(listeners)
         self.seconds = 0.0
         self.faults: list[tuple[str, str, str]] = []

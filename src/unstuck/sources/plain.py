@@ -40,6 +40,7 @@ class PlainSource:
         self._armed = False
         self._pid = os.getpid()
         self._in_backward = 0
+        self.original_backward: Callable[..., None] = torch.autograd.backward
 
     def open(self) -> None:
         """Start watching."""

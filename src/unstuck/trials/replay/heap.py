@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["HeapSnapshot", "HeapTooLarge"]
+__all__ = ["HeapSnapshot", "HeapTooLargeError"]
 
 _MOST_OBJECTS = 400_000
 """Objects after which a snapshot is given up: the replay would cost the user more than it is worth."""
@@ -30,7 +30,7 @@ _OPAQUE = (
 )  # fmt: skip
 
 
-class HeapTooLarge(Exception):
+class HeapTooLargeError(Exception):
     """The program's namespaces hold more than can be put back in reasonable time."""
 
 
@@ -65,7 +65,7 @@ class HeapSnapshot:
             seen.add(id(value))
             self._keep.append(value)
             if len(seen) > _MOST_OBJECTS:
-                raise HeapTooLarge(f"more than {_MOST_OBJECTS} objects are reachable from the program's variables")
+                raise HeapTooLargeError(f"more than {_MOST_OBJECTS} objects are reachable from the program's variables")
             stack.extend(self._visit(value))
 
     def _visit(self, value: Any) -> list[Any]:
@@ -182,7 +182,7 @@ def _cells(function: FunctionType) -> list[Any]:
 
 
 def _put_list(target: list[Any], items: list[Any]) -> None:
-    if len(target) != len(items) or any(a is not b for a, b in zip(target, items)):
+    if len(target) != len(items) or any(a is not b for a, b in zip(target, items, strict=True)):
         target[:] = items
 
 
@@ -192,7 +192,7 @@ def _put_dict(target: dict[Any, Any], pairs: dict[Any, Any]) -> None:
         clear, update = (
             (OrderedDict.clear, OrderedDict.update) if isinstance(target, OrderedDict) else (dict.clear, dict.update)
         )
-        clear(target)  # type: ignore[arg-type]
+        clear(target)
         update(target, pairs)
 
 

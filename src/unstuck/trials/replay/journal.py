@@ -23,7 +23,7 @@ class WriteJournal(TorchDispatchMode):
     """
 
     def __init__(self, known: Iterable[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         tensors = list(known)
         self._versions = [(tensor, tensor._version) for tensor in tensors if not tensor.is_inference()]
         storages = (_storage(tensor) for tensor in tensors)
@@ -53,8 +53,9 @@ class WriteJournal(TorchDispatchMode):
             storage.copy_(copy, non_blocking=False)
         changed = [(tensor, version) for tensor, version in self._versions if tensor._version != version]
         if changed:
-            tensors, versions = zip(*changed)
-            torch._C._autograd._unsafe_set_version_counter(tensors, versions)
+            torch._C._autograd._unsafe_set_version_counter(
+                tuple(tensor for tensor, _ in changed), tuple(version for _, version in changed)
+            )
         self._copies.clear()
 
 

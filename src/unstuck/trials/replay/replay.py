@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -17,10 +17,9 @@ from torch.utils._pytree import tree_leaves
 
 from unstuck.instruments.guard import Backward, Incident
 from unstuck.record.origin import Origin
-from unstuck.signals.bus import Passage
-from unstuck.trials.replay.heap import HeapTooLarge
+from unstuck.trials.replay.heap import HeapTooLargeError
 from unstuck.trials.replay.routes import Route, routes_to
-from unstuck.trials.replay.sandbox import CannotReplay, sandbox
+from unstuck.trials.replay.sandbox import CannotReplayError, sandbox
 from unstuck.trials.tracing import OpTrace
 
 __all__ = ["Replay", "replay"]
@@ -43,7 +42,7 @@ class Replay:
     route: str | None = None
 
 
-class _Reached(Passage):
+class _Reached(BaseException):
     """Ends a replay at the backward call that it was made for."""
 
 
@@ -59,7 +58,6 @@ class _Attempt:
     count: int = 0
     loss: tuple[torch.Tensor, ...] = ()
     refusal: str | None = None
-    graph: list[Any] = field(default_factory=list)
 
     def backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
         """Stands for ``torch.autograd.backward`` inside the sandbox."""
@@ -73,7 +71,7 @@ class _Attempt:
         self.loss = tensors
         self.refusal = self.accepts(tensors)
         if self.refusal is None and self.needs_gradients:
-            self.run_backward(tensors, *args, **{**(kwargs or {}), "retain_graph": False})
+            self.run_backward(tensors, *args, **(kwargs or {}))
 
 
 def replay(
@@ -106,17 +104,13 @@ def replay(
             reasons += [f"{route.name}: {reason}" for reason in found.reasons]
             continue
         origin = found.origin
-        if origin is not None and not _came_with_the_arguments(origin, incident):
+        if origin is not None and origin.leaf not in ("batch", "constant"):
             return found
         # The value was there before this route begins: one that begins earlier may see it made.
         fallback = fallback or found
     if fallback is not None:
         return fallback
     return Replay(None, False, tuple(reasons) or ("the step's first module call was not seen",))
-
-
-def _came_with_the_arguments(origin: Origin, incident: Incident) -> bool:
-    return origin.leaf in ("batch", "constant")
 
 
 def _try(
@@ -152,9 +146,7 @@ def _try(
                 if id(parameter) in again
             ]
             return Replay(trace.origin_of_gradient(*holders), True, route=route.name)
-    except CannotReplay as error:
-        return Replay(None, False, (str(error),))
-    except HeapTooLarge as error:
+    except (CannotReplayError, HeapTooLargeError) as error:
         return Replay(None, False, (str(error),))
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything when it runs again
         return Replay(None, False, (f"the step raised {type(error).__name__}: {_one_line(error)}",))
@@ -178,10 +170,10 @@ def _run(route: Route, attempt: _Attempt, tolerant: bool) -> None:
 def _take_returned(value: Any, attempt: _Attempt) -> bool:
     """Whether a returned value holds the loss that was seen (a trainer calls ``backward`` on it)."""
     for leaf in tree_leaves(value) + list(_fields(value)):
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel() == 1:
-            if attempt.wanted.values is not None and attempt.accepts((leaf,)) is None:
-                attempt.finish((leaf,))
-                return True
+        scalar = isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel() == 1
+        if scalar and attempt.wanted.values is not None and attempt.accepts((leaf,)) is None:
+            attempt.finish((leaf,))
+            return True
     return False
 
 

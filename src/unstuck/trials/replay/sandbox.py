@@ -21,10 +21,10 @@ from unstuck.measure import rng
 from unstuck.trials.replay.heap import HeapSnapshot
 from unstuck.trials.replay.journal import WriteJournal
 
-__all__ = ["CannotReplay", "sandbox"]
+__all__ = ["CannotReplayError", "sandbox"]
 
 
-class CannotReplay(Exception):
+class CannotReplayError(Exception):
     """The step can't be run again; the message says why, in words for the report."""
 
 
@@ -114,17 +114,19 @@ def _does_nothing(*_: Any, **__: Any) -> None:
 
 
 def _refuse_draw(*_: Any) -> Any:
-    raise CannotReplay("the step draws a batch after its first forward, and drawing can't be undone")
+    raise CannotReplayError("the step draws a batch after its first forward, and drawing can't be undone")
 
 
 def _refuse_input(*_: Any) -> Any:
-    raise CannotReplay("the step reads from the keyboard")
+    raise CannotReplayError("the step reads from the keyboard")
 
 
 def _read_only(original: Callable[..., Any]) -> Callable[..., Any]:
     def open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:  # noqa: A001 - it stands for open
         if set(mode) & set("wax+") and file is not os.devnull:
-            raise CannotReplay(f"the step writes the file {os.fspath(file) if not isinstance(file, int) else file!r}")
+            raise CannotReplayError(
+                f"the step writes the file {os.fspath(file) if not isinstance(file, int) else file!r}"
+            )
         return original(file, mode, *args, **kwargs)
 
     return open

@@ -1,0 +1,88 @@
+"""What the rules on incidents share: which code an incident has, and how its place and evidence are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unstuck.findings import Where
+from unstuck.places import Frame
+from unstuck.record.incident import IncidentRecord
+from unstuck.record.origin import Origin, TensorSummary
+
+__all__ = ["code_of", "evidence_of", "incident_notes", "range_of", "where_of"]
+
+
+def code_of(incident: IncidentRecord) -> str | None:
+    """The finding code of an incident; None if too little is known to name one."""
+    origin = incident.origin
+    if incident.kind in ("parameter", "state") or (origin is not None and origin.leaf == "parameter"):
+        return "numerics.nonfinite-parameter"
+    if origin is not None and origin.leaf == "batch":
+        return "data.nonfinite-input"
+    if origin is None and incident.batch_sample is not None:
+        return "data.nonfinite-input"
+    return "numerics.nonfinite-forward" if incident.kind == "loss" else "numerics.nonfinite-backward"
+
+
+def where_of(incident: IncidentRecord, chain: tuple[Frame, ...], **more: Any) -> Where:
+    """The place of an incident: the innermost line of ``chain``, the step and the batch."""
+    last = chain[-1] if chain else None
+    return Where(
+        file=last.file if last else None,
+        line=last.line if last else None,
+        step=None if incident.late else incident.step,
+        batch=None if incident.late else incident.batch,
+        chain=chain,
+        **more,
+    )
+
+
+def evidence_of(incident: IncidentRecord, origin: Origin | None) -> dict[str, Any]:
+    """The numbers of an incident."""
+    evidence: dict[str, Any] = {}
+    if incident.loss is not None:
+        evidence["loss"] = incident.loss
+    if origin is not None:
+        evidence["result"] = origin.value
+        evidence["inputs"] = [_tensor(item) for item in origin.inputs]
+        if origin.scalars:
+            evidence["scalars"] = list(origin.scalars)
+        if origin.backward_op:
+            evidence["derivative op"] = origin.backward_op
+    return evidence
+
+
+def _tensor(item: TensorSummary) -> dict[str, Any]:
+    found: dict[str, Any] = {"shape": "x".join(map(str, item.shape)), "dtype": item.dtype}
+    if item.offending is not None:
+        found["offending"] = item.offending
+    if item.low is not None:
+        found["low"], found["high"] = item.low, item.high
+    if item.nan:
+        found["nan"] = item.nan
+    if item.inf:
+        found["inf"] = item.inf
+    return found
+
+
+def range_of(item: TensorSummary) -> str:
+    """``-3.2 to 4``, for a sentence."""
+    if item.low is None or item.high is None:
+        return "no finite number"
+    return f"{item.low:.4g} to {item.high:.4g}"
+
+
+def incident_notes(incident: IncidentRecord) -> tuple[str, ...]:
+    """What isn't known of an incident, and why."""
+    notes = []
+    if incident.late:
+        notes.append(
+            f"it was noticed up to {incident.late} steps late, because looking every step would have cost too much; "
+            "run again with --rerun to find the exact step"
+        )
+    if incident.kind in ("loss", "gradient") and incident.origin is None:
+        reason = incident.reasons[0] if incident.reasons else "no operation was found on the way back"
+        notes.append(f"the operation isn't known ({reason}); run again with --rerun to trace the step as it happens")
+    if incident.folder is not None and incident.kind == "parameter":
+        notes.append("the incident folder holds the weights after the update; those before it are gone")
+    return tuple(notes)

@@ -1,0 +1,79 @@
+"""An incident as plain data: a non-finite value that a step was about to take, or has made, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from unstuck.places import Frame
+from unstuck.record.origin import Origin
+
+__all__ = ["IncidentRecord", "UpdateRecord"]
+
+
+@dataclass(frozen=True)
+class UpdateRecord:
+    """What explains a parameter that an update made non-finite.
+
+    Attributes:
+        parameter: dotted path of the first such parameter.
+        dtype: its number format.
+        count: its non-finite elements; ``total``: all its elements.
+        parameters: number of parameters concerned.
+        optimizer: class name.
+        settings: the group's plain hyper-parameters (rate, betas, eps, ...).
+        op: operation of the update that made it, from a repetition on copies; None if the repetition stayed finite.
+        inputs: statistics of that operation's inputs, as dictionaries.
+        state: names of optimiser state that is non-finite.
+        gradient_limits: smallest and largest absolute value of the parameter's gradient, None without one.
+    """
+
+    parameter: str | None
+    dtype: str
+    count: int
+    total: int
+    parameters: int
+    optimizer: str
+    settings: dict[str, Any]
+    op: str | None = None
+    inputs: tuple[Any, ...] = ()
+    state: tuple[str, ...] = ()
+    gradient_limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class IncidentRecord:
+    """One incident.
+
+    Attributes:
+        kind: ``loss``, ``gradient``, ``parameter`` or ``state``.
+        step: optimiser steps complete before the one concerned; None if it can't be told.
+        late: at most so many steps passed before it was noticed.
+        batch: index of the batch within the epoch.
+        loss: the loss of the backward call concerned.
+        chain: the user's lines at the step or backward call.
+        origin: where the value came from, if a replay could tell.
+        replayed: whether a replay reproduced the step.
+        reasons: why not, one sentence each.
+        update: for ``parameter`` and ``state``.
+        draw_chain: the user's lines that drew the batch.
+        batch_sample: first sample of the drawn batch that holds NaN or infinity.
+        batch_key: where in the batch.
+        folder: where the incident was saved.
+    """
+
+    kind: str
+    step: int | None
+    late: int = 0
+    batch: int | None = None
+    loss: float | None = None
+    chain: tuple[Frame, ...] = ()
+    origin: Origin | None = None
+    replayed: bool = False
+    reasons: tuple[str, ...] = ()
+    update: UpdateRecord | None = None
+    draw_chain: tuple[Frame, ...] = ()
+    batch_sample: int | None = None
+    batch_key: str | None = None
+    folder: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)

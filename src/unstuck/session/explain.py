@@ -1,0 +1,163 @@
+"""From an incident to what is known of it: replay, save, write down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace as changed
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten_with_path
+
+from unstuck.instruments.guard import Incident
+from unstuck.instruments.inventory import find_models
+from unstuck.instruments.moments import Moments
+from unstuck.measure.finiteness import nonfinite_counts
+from unstuck.places import Frame, is_user_file
+from unstuck.program.continuation import call_position
+from unstuck.record.incident import IncidentRecord
+from unstuck.record.origin import Origin
+from unstuck.session.options import SessionOptions
+from unstuck.trials.incident_folder import save_incident
+from unstuck.trials.replay.replay import Replay, replay
+from unstuck.trials.tracing import OpTrace
+from unstuck.trials.update import explain_update
+
+__all__ = ["explain"]
+
+
+def explain(
+    incident: Incident,
+    moments: Moments,
+    optimizers: list[torch.optim.Optimizer],
+    frame: FrameType | None,
+    run_backward: Callable[..., None],
+    options: SessionOptions,
+    trace: OpTrace | None,
+    number: int,
+) -> IncidentRecord:
+    """Everything that can be told of an incident.
+
+    Args:
+        incident: as the guard declared it.
+        moments: of the present step.
+        optimizers: all of the program.
+        frame: innermost frame of the program at present.
+        run_backward: the original ``torch.autograd.backward``.
+        options: of the session; the incident is saved below its folder.
+        trace: a live trace of the step, in a second run.
+        number: of incidents before.
+    """
+    forward = moments.forward
+    models = find_models(frame, optimizers, [forward.module if forward is not None else None])
+    sample, key = _nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
+    backward = incident.backward
+    record = IncidentRecord(
+        kind=incident.kind,
+        step=incident.step,
+        late=incident.late,
+        batch=_batch_index(incident),
+        loss=None if backward is None or backward.values is None else backward.values[0],
+        chain=incident.chain,
+        draw_chain=_draw_chain(moments),
+        batch_sample=sample,
+        batch_key=key,
+    )
+    if incident.kind in ("parameter", "state"):
+        record = changed(record, update=explain_update(incident.optimizer, _names(models)))
+    elif trace is not None:
+        origin = _origin_in(trace, incident)
+        record = changed(record, origin=origin, replayed=origin is not None)
+    else:
+        outcome = _replay(incident, models, optimizers, frame, run_backward)
+        record = changed(record, origin=outcome.origin, replayed=outcome.accepted, reasons=outcome.reasons)
+    return _saved(record, incident, moments, models, optimizers, options, number)
+
+
+def _replay(
+    incident: Incident,
+    models: dict[str, torch.nn.Module],
+    optimizers: list[torch.optim.Optimizer],
+    frame: FrameType | None,
+    run_backward: Callable[..., None],
+) -> Replay:
+    if incident.late:
+        reason = f"gradients were looked at every {incident.late + 1} steps, so the step that made it is over"
+        return Replay(None, False, (reason,))
+    tolerant = any(type(item).__name__ == "OptimizedModule" for model in models.values() for item in model.modules())
+    return replay(incident, models, optimizers, frame, run_backward, tolerant)
+
+
+def _origin_in(trace: OpTrace, incident: Incident) -> Origin | None:
+    if incident.kind == "loss" and incident.backward is not None:
+        for tensor in incident.backward.losses:
+            origin = trace.origin_of(tensor)
+            if origin is not None:
+                return origin
+    held = [item for group in incident.optimizer.param_groups for item in group["params"] if item.grad is not None]
+    return trace.origin_of_gradient(*held)
+
+
+def _batch_index(incident: Incident) -> int | None:
+    return incident.draws[-1][0] if incident.draws else None
+
+
+def _draw_chain(moments: Moments) -> tuple[Frame, ...]:
+    if moments.draw is None:
+        return ()
+    chain = []
+    for item in moments.draw.frames:
+        position = call_position(item.code, item.lasti)
+        if is_user_file(item.code.co_filename) and position is not None:
+            name = getattr(item.code, "co_qualname", item.code.co_name)
+            chain.append(Frame(item.code.co_filename, position.line, name))
+    return tuple(reversed(chain))
+
+
+def _nonfinite_in(batch: Any) -> tuple[int | None, str | None]:
+    """(first sample, key path) of NaN or infinity in a batch."""
+    leaves, _ = tree_flatten_with_path(batch)
+    tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
+    size = next((leaf.shape[0] for _, leaf in tensors if leaf.dim()), None)
+    for path, leaf in tensors:
+        if leaf.is_floating_point() and any(nonfinite_counts(leaf)):
+            bad = (~torch.isfinite(leaf)).flatten(1).any(1) if leaf.dim() > 1 else ~torch.isfinite(leaf)
+            sample = int(bad.reshape(-1).nonzero()[0]) if leaf.dim() and leaf.shape[0] == size else None
+            return sample, "".join(str(item) for item in path)
+    return None, None
+
+
+def _names(models: dict[str, torch.nn.Module]) -> dict[int, str]:
+    several = len(models) > 1
+    return {
+        id(parameter): (f"{variable}.{name}" if several else name).replace("_orig_mod.", "").replace("module.", "")
+        for variable, model in models.items()
+        for name, parameter in model.named_parameters()
+    }
+
+
+def _saved(
+    record: IncidentRecord,
+    incident: Incident,
+    moments: Moments,
+    models: dict[str, torch.nn.Module],
+    optimizers: list[torch.optim.Optimizer],
+    options: SessionOptions,
+    number: int,
+) -> IncidentRecord:
+    if options.out is None:
+        return record
+    folder = options.out / f"incident-{number}"
+    forward = moments.forward
+    batches: dict[str, Any] = {f"draw {index}": batch for index, batch in incident.draws}
+    if forward is not None:
+        batches["arguments"] = [list(forward.args), dict(forward.kwargs)]
+    start = forward or moments.draw or moments.step
+    try:
+        save_incident(
+            folder, record, models, optimizers, batches, None if start is None else start.random_state, options.script
+        )
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        return changed(record, reasons=(*record.reasons, f"the incident could not be saved: {error}"))
+    return changed(record, folder=str(folder))

@@ -1,0 +1,165 @@
+"""A session: sources and instruments connected, incidents explained, the recording judged.
+
+Owns the order of things and nothing else: what is measured, tried, judged and drawn lives in its own layer.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import FrameType
+
+from unstuck.diagnosis import judge
+from unstuck.instruments.guard import Guard, Incident
+from unstuck.instruments.inventory import Inventory
+from unstuck.instruments.losses import Losses
+from unstuck.instruments.moments import Moments
+from unstuck.instruments.step_limit import StepLimit
+from unstuck.record.recording import RECORDING_NAME, Recording
+from unstuck.session.explain import explain
+from unstuck.session.live_trace import LiveTrace
+from unstuck.session.options import Ending, SessionOptions, Verdict
+from unstuck.signals import Bus
+from unstuck.sources.plain import PlainSource
+
+__all__ = ["Session", "StopRun"]
+
+INCIDENT_EXIT_CODE = 3
+
+
+class StopRun(SystemExit):
+    """Ends the user's program at an incident (exit code 3) or after a number of steps (exit code 0).
+
+    A SystemExit: ``finally`` blocks and ``atexit`` handlers run, ``except Exception`` doesn't take it for an error.
+    """
+
+
+class Session:
+    """One watched run of a plain PyTorch program in this process.
+
+    Args:
+        options: how to watch.
+    """
+
+    def __init__(self, options: SessionOptions) -> None:
+        self.options = options
+        path = None if options.out is None or options.trace_step is not None else options.out / RECORDING_NAME
+        self.recording = Recording(path)
+        self._moments = Moments()
+        self._inventory = Inventory()
+        self._guard = Guard(self._moments, self._on_incident)
+        self._live = None if options.trace_step is None else LiveTrace(options.trace_step, self._guard)
+        limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
+        live = [] if self._live is None else [self._live]
+        # The tracer closes before the guard looks, and the guard looks before its moments are replaced.
+        self._bus = Bus(
+            [*live, self._guard, self._moments, self._inventory, Losses(self.recording, self._guard), *limit],
+            passages=(StopRun,),
+        )
+        self._source = PlainSource(self._bus)
+        self._stopped: str | None = None
+        self._started_at = 0.0
+        self._excluded = 0.0
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._started_at = time.perf_counter()
+        self._source.open()
+
+    def finish(self, ending: Ending) -> Verdict:
+        """Stop watching, leave torch as it was found, and judge.
+
+        Args:
+            ending: how the program ended.
+        """
+        elapsed = time.perf_counter() - self._started_at
+        self._source.close()
+        self._bus.run_ends()
+        self.recording.set_facts(self._facts())
+        self.recording.close()
+        findings = judge(self.recording)
+        cost = None
+        if self._inventory.passes and elapsed > 0.0:
+            cost = max(0.0, self._bus.seconds - self._excluded) / elapsed
+        return Verdict(
+            findings=tuple(findings),
+            watched=self._watched(),
+            unchecked=tuple(f"{name} was switched off: {error}" for name, _, error in self._bus.faults),
+            cost=cost,
+            stopped=self._stopped,
+            ending="stopped" if self._stopped else ending.kind,
+            incidents=tuple(item.folder for item in self.recording.incidents if item.folder),
+            rerun_step=self._rerun_step(),
+        )
+
+    # -- incidents ---------------------------------------------------------------------------------------------------
+
+    def _on_incident(self, incident: Incident) -> None:
+        begin = time.perf_counter()
+        try:
+            trace = None if self._live is None else self._live.end()
+            record = explain(
+                incident,
+                moments=self._moments,
+                optimizers=list(self._guard.optimizers.values()),
+                frame=_outside(sys._getframe()),
+                run_backward=self._source.original_backward,
+                options=self.options,
+                trace=trace,
+                number=len(self.recording.incidents),
+            )
+            self.recording.add_incident(record)
+        finally:
+            self._excluded += time.perf_counter() - begin
+        if self.options.on_nonfinite == "stop":
+            self._stopped = "incident"
+            raise StopRun(INCIDENT_EXIT_CODE)
+
+    def _on_steps_done(self) -> None:
+        self._stopped = "steps"
+        raise StopRun(0)
+
+    def _rerun_step(self) -> int | None:
+        for incident in self.recording.incidents:
+            if incident.kind in ("loss", "gradient") and incident.origin is None and incident.step is not None:
+                return max(0, incident.step - incident.late)
+        return None
+
+    # -- summary -----------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, int | None]:
+        return {
+            "steps": self._guard.steps,
+            "passes": self._guard.passes,
+            "skipped": self._guard.skipped,
+            "batches": self._inventory.batches,
+            "clips": self._inventory.clips,
+        }
+
+    def _watched(self) -> tuple[str, ...]:
+        seen = self._inventory
+        if not seen.passes and not seen.steps:
+            return ()
+        counts = [
+            (seen.steps, "step"),
+            (seen.passes, "backward pass"),
+            (len(seen.models), "model"),
+            (len(seen.optimizers), "optimizer"),
+            (len(seen.loaders), "loader"),
+            (len(seen.schedules), "schedule"),
+            (len(seen.scalers), "loss scaler"),
+        ]
+        return tuple(f"{count} {_plural(name, count)}" for count, name in counts if count)
+
+
+def _plural(name: str, count: int) -> str:
+    if count == 1:
+        return name
+    return name + ("es" if name.endswith("s") else "s")
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that isn't ours."""
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("unstuck."):
+        frame = frame.f_back
+    return frame
