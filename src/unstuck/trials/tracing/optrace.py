@@ -275,8 +275,8 @@ def _all_samples(shadow: torch.Tensor | None, codes: torch.Tensor) -> bool:
     """Whether every sample of the tensor went bad, of several."""
     if shadow is None:
         return False
-    every = shadow[shadow >= SAMPLE].unique().numel()
-    return every > 1 and codes.unique().numel() == every
+    every = int(shadow[shadow >= SAMPLE].unique().numel())
+    return every > 1 and int(codes.unique().numel()) == every
 
 
 def _shared_cause(record: Record) -> bool:
