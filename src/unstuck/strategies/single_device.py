@@ -21,7 +21,8 @@ class SingleDeviceStrategy:
     Attributes:
         model: the module of the run, None before the first one.
         optimizers: the optimisers that ``configure_optimizers`` returned.
-        run_backward: the backward pass of a loss, with the run's scaling and hooks; set for a fit in manual optimisation.
+        run_backward: the backward pass of a loss, with the run's scaling and hooks; set for a fit in manual
+            optimisation.
     """
 
     def __init__(self, device: torch.device) -> None:

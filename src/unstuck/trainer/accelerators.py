@@ -15,19 +15,22 @@ def select_device(accelerator: str, devices: list[int] | str | int) -> torch.dev
     """Chooses the device of a run in one process.
 
     Args:
-        accelerator: "cpu", "gpu" (the best graphics device), "cuda", "mps" or "auto" (a graphics device where there is one).
+        accelerator: "cpu", "gpu" (the best graphics device), "cuda", "mps" or "auto" (a graphics device where there is
+            one).
         devices: how many devices, or which (a list of indices, or text such as "0," or "1"), or "auto" (one).
 
     Raises:
         ValueError: an unknown accelerator.
         TypeError: devices that can't be read.
-        MisconfigurationException: the accelerator isn't on this machine, or the devices aren't, or they are more than one.
+        MisconfigurationException: the accelerator isn't on this machine, or the devices aren't, or they are more than
+            one.
     """
     kind = _resolve_kind(accelerator)
     indices = _parse_devices(devices, kind)
     if len(indices) != 1:
         raise MisconfigurationException(
-            f"`Trainer(devices={devices!r})` asks for {len(indices)} devices; this Trainer runs on one device in one process so far."
+            f"`Trainer(devices={devices!r})` asks for {len(indices)} devices; this Trainer runs on one device in one"
+            " process so far."
         )
     index = indices[0]
     if kind == "cpu":
@@ -36,7 +39,8 @@ def select_device(accelerator: str, devices: list[int] | str | int) -> torch.dev
         return torch.device("mps", 0)
     if index >= torch.cuda.device_count():
         raise MisconfigurationException(
-            f"`Trainer(devices={devices!r})` names cuda:{index}, but this machine has {torch.cuda.device_count()} CUDA device(s)."
+            f"`Trainer(devices={devices!r})` names cuda:{index}, but this machine has {torch.cuda.device_count()}"
+            " CUDA device(s)."
         )
     return torch.device("cuda", index)
 
@@ -44,7 +48,8 @@ def select_device(accelerator: str, devices: list[int] | str | int) -> torch.dev
 def _resolve_kind(accelerator: str) -> str:
     if not isinstance(accelerator, str) or accelerator.lower() not in _NAMES:
         raise ValueError(
-            f"`Trainer(accelerator={accelerator!r})` is not known. Choose one of {', '.join(repr(name) for name in _NAMES)}."
+            f"`Trainer(accelerator={accelerator!r})` is not known. Choose one of"
+            f" {', '.join(repr(name) for name in _NAMES)}."
         )
     name = accelerator.lower()
     if name in ("auto", "gpu"):

@@ -1,6 +1,7 @@
 """What a module or callback of the real Lightning asks its Trainer for, beside the public API.
 
-A ``lightning.pytorch.LightningModule`` writes its logs into an object of the Trainer that isn't public. These classes answer in its place,
+A ``lightning.pytorch.LightningModule`` writes its logs into an object of the Trainer that isn't public. These classes
+answer in its place,
 so that such modules run here without a change to them or to Lightning.
 """
 

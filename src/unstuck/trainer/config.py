@@ -83,7 +83,8 @@ def parse_max_time(max_time: str | timedelta | dict[str, int] | None) -> timedel
             days, hours, minutes, seconds = map(int, parts)
             return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     raise MisconfigurationException(
-        f"`Trainer(max_time={max_time!r})` is no duration: pass text 'DD:HH:MM:SS', a timedelta, or a dict of its keywords."
+        f"`Trainer(max_time={max_time!r})` is no duration: pass text 'DD:HH:MM:SS', a timedelta, or a dict of its"
+        " keywords."
     )
 
 
@@ -105,7 +106,8 @@ def check_clipping(clip_val: float | None, algorithm: str | None) -> str | None:
         return None
     if str(algorithm).lower() not in CLIP_ALGORITHMS:
         raise MisconfigurationException(
-            f"`gradient_clip_algorithm={algorithm!r}` is not known. Choose 'norm' (of all gradients together) or 'value' (of each element)."
+            f"`gradient_clip_algorithm={algorithm!r}` is not known. Choose 'norm' (of all gradients together) or"
+            " 'value' (of each element)."
         )
     return str(algorithm).lower()
 
@@ -151,7 +153,8 @@ def check_barebones(**arguments: Any) -> None:
     conflicts = [f"{name}={value!r}" for name, value in arguments.items() if value]
     if conflicts:
         raise ValueError(
-            f"`Trainer(barebones=True)` switches off whatever costs time in a step, so it doesn't go together with: {', '.join(conflicts)}."
+            "`Trainer(barebones=True)` switches off whatever costs time in a step, so it doesn't go together with:"
+            f" {', '.join(conflicts)}."
             " Leave these out, or leave barebones out."
         )
 
@@ -178,7 +181,8 @@ def refuse_unbuilt(
         if isinstance(strategy, str) and not strategy.startswith(known):
             raise ValueError(f"`Trainer(strategy={strategy!r})` is not known. Choose 'auto' or 'single_device'.")
         raise MisconfigurationException(
-            f"`Trainer(strategy={strategy!r})`: training on several processes isn't available. Use 'auto' or 'single_device'."
+            f"`Trainer(strategy={strategy!r})`: training on several processes isn't available. Use 'auto' or"
+            " 'single_device'."
         )
     if num_nodes != 1:
         raise MisconfigurationException(

@@ -1,4 +1,6 @@
-"""What happens around a loop: preparing module, data and optimisers, running, and putting everything in order afterwards."""
+"""What happens around a loop: preparing module, data and optimisers, running, and putting everything in order
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def execute(run: Run) -> Any:
         run.signals.install()
         run.module.zero_grad()
         loop = _prepare_loop(run)
-        with torch.autograd.set_detect_anomaly(run.settings.detect_anomaly) if loop is fit else nullcontext():
+        anomaly = loop is fit and run.settings.detect_anomaly
+        with torch.autograd.set_detect_anomaly(True) if anomaly else nullcontext():
             results = loop(run)
         _finish(run)
         return results
@@ -90,7 +93,7 @@ def _finish(run: Run) -> None:
     call_datamodule_hook(run.datamodule, "teardown", stage=fn)
     call_hook(run.trainer, "teardown", stage=fn)
     run.module.__dict__["_current_fx_name"] = None
-    for logger in run.logbook.loggers:
+    for logger in run.trainer.loggers:
         logger.finalize("success")
     run.state.status = TrainerStatus.FINISHED
     run.state.stage = None
@@ -112,14 +115,15 @@ def _set_up(run: Run) -> None:
         check_fit(run)
     else:
         check_evaluation(run, {"validate": "validation_step"}.get(fn.value, f"{fn.value}_step"), fn.value)
-    call_datamodule_hook(datamodule, "prepare_data")
+    if datamodule is not None and is_overridden("prepare_data", datamodule):
+        datamodule.prepare_data()
     if is_overridden("prepare_data", module):
         call_module_hook(module, "prepare_data")
     for child in module.modules():
         # The module can already tell where it will be.
         if "_device" in child.__dict__:
             child.__dict__["_device"] = strategy.root_device
-    for logger in run.logbook.loggers:
+    for logger in run.trainer.loggers:
         _ = getattr(logger, "experiment", None)
     call_datamodule_hook(datamodule, "setup", stage=fn)
     call_hook(trainer, "setup", stage=fn)
@@ -178,19 +182,24 @@ def _log_hyperparameters(run: Run) -> None:
     """
     from unstuck.errors import MisconfigurationException
 
-    if not run.logbook.loggers:
+    if not run.trainer.loggers:
         return
-    logged = [owner for owner in (run.module, run.datamodule) if owner is not None and getattr(owner, "_log_hyperparams", False)]
+    logged = [
+        owner
+        for owner in (run.module, run.datamodule)
+        if owner is not None and getattr(owner, "_log_hyperparams", False)
+    ]
     merged: dict[str, Any] = {}
     for owner in logged:
         for name, value in owner.hparams_initial.items():
             if name in merged and not _same(merged[name], value):
                 raise MisconfigurationException(
-                    f"The hyperparameter {name!r} of module and data module have different values, so they can't both be logged."
+                    f"The hyperparameter {name!r} of module and data module have different values, so they can't both"
+                    " be logged."
                     " Rename one, or save it with `save_hyperparameters(logger=False)`."
                 )
             merged[name] = value
-    for logger in run.logbook.loggers:
+    for logger in run.trainer.loggers:
         if logged:
             logger.log_hyperparams(merged)
         logger.log_graph(run.module)
@@ -223,7 +232,7 @@ def _fail(run: Run, error: BaseException) -> None:
         call_hook(run.trainer, "on_exception", error, on_module=False)
 
     def finalize_loggers() -> None:
-        for logger in run.logbook.loggers:
+        for logger in run.trainer.loggers:
             logger.finalize("failed")
 
     steps: list[Callable[[], Any]] = [

@@ -1,9 +1,11 @@
 """Which hooks a user has written, and how they are called.
 
-Rare hooks (a few calls per epoch) are looked up when they are due: :func:`call_hook`. Hooks of every batch are bound at the start of an
+Rare hooks (a few calls per epoch) are looked up when they are due: :func:`call_hook`. Hooks of every batch are bound
+at the start of an
 epoch: :func:`bind_hook` answers None for a hook that nobody wrote, so that the loop has nothing to call.
 
-While a hook of the module or a callback runs, the module knows its name (``_current_fx_name``), since what ``self.log`` means depends on
+While a hook of the module or a callback runs, the module knows its name (``_current_fx_name``), since what
+``self.log`` means depends on
 it. The name lives in the module's ``__dict__`` directly: ``nn.Module.__setattr__`` costs a microsecond.
 """
 
@@ -16,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unstuck.trainer.trainer import Trainer
 
-__all__ = ["bind_hook", "call_datamodule_hook", "call_hook", "call_module_hook", "is_overridden", "takes_argument"]
+__all__ = [
+    "bind_hook",
+    "call_datamodule_hook",
+    "call_hook",
+    "call_module_hook",
+    "has_own",
+    "is_overridden",
+    "takes_argument",
+]
 
 # The classes that only declare hooks. Their own versions do nothing that the loops don't do themselves.
 _BASE_CLASSES = frozenset(
@@ -25,11 +35,10 @@ _BASE_CLASSES = frozenset(
 _BASE_PACKAGES = ("unstuck.", "lightning.pytorch.", "pytorch_lightning.", "lightning.fabric.")
 
 
-def is_overridden(name: str, owner: object) -> bool:
-    """Whether ``owner`` (a module, callback or data module) has its own version of a hook.
+def has_own(name: str, owner: object) -> bool:
+    """Whether calling a hook of ``owner`` (module, callback or data module) runs more than the base class's version.
 
-    A version is its own if it isn't the one that the base class of this package, or of the real Lightning, declares. An attribute set on
-    the instance counts.
+    The base classes are those of this package and of the real Lightning. An attribute set on the instance counts.
     """
     if name in getattr(owner, "__dict__", ()):
         return callable(owner.__dict__[name])
@@ -39,8 +48,24 @@ def is_overridden(name: str, owner: object) -> bool:
     return False
 
 
+def is_overridden(name: str, owner: object) -> bool:
+    """Whether ``owner`` has an implementation of a hook that is not the base class's.
+
+    Unlike :func:`has_own`, a mere decoration of the base class's version (by :func:`functools.wraps`) doesn't count,
+    so this answers
+    whether there is, say, a ``validation_step``.
+    """
+    if not has_own(name, owner):
+        return False
+    function = inspect.unwrap(getattr(owner, name)) if callable(getattr(owner, name)) else None
+    base = getattr(function, "__qualname__", "").split(".")[0]
+    return not (base in _BASE_CLASSES and getattr(function, "__module__", "").startswith(_BASE_PACKAGES))
+
+
 def takes_argument(function: Callable[..., Any], name: str, min_positional: int | None = None) -> bool:
-    """Whether a hook's signature takes an argument ``name``, ``*args``, or (if given) at least ``min_positional`` positional ones."""
+    """Whether a hook's signature takes an argument ``name``, ``*args``, or (if given) at least ``min_positional``
+    positional ones.
+    """
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -74,9 +99,9 @@ def call_hook(
     scope["_current_fx_name"] = name
     try:
         for callback in trainer.callbacks if callbacks is None else callbacks:
-            if is_overridden(name, callback):
+            if has_own(name, callback):
                 getattr(callback, name)(trainer, module, *args, **kwargs)
-        if on_module and is_overridden(name, module):
+        if on_module and has_own(name, module):
             return getattr(module, name)(*args, **kwargs)
     finally:
         scope["_current_fx_name"] = before
@@ -106,8 +131,8 @@ def bind_hook(trainer: Trainer, name: str) -> Callable[..., Any] | None:
     The callable takes the arguments after ``trainer`` and ``pl_module`` and returns the module's answer.
     """
     module = trainer.lightning_module
-    callbacks = [getattr(callback, name) for callback in trainer.callbacks if is_overridden(name, callback)]
-    own = getattr(module, name) if is_overridden(name, module) else None
+    callbacks = [getattr(callback, name) for callback in trainer.callbacks if has_own(name, callback)]
+    own = getattr(module, name) if has_own(name, module) else None
     if not callbacks and own is None:
         return None
     scope = module.__dict__

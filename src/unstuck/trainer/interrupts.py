@@ -1,4 +1,6 @@
-"""Signals during a run: SIGTERM asks for an orderly end, and whatever was installed before is installed again afterwards."""
+"""Signals during a run: SIGTERM asks for an orderly end, and whatever was installed before is installed again
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ class TerminationRequested(UnstuckError):
 class SignalGuard:
     """Remembers a SIGTERM for the loops to act on.
 
-    The loops read :attr:`received_sigterm`, a plain flag. A handler of the user's program is still called. Outside of the main thread,
+    The loops read :attr:`received_sigterm`, a plain flag. A handler of the user's program is still called. Outside of
+    the main thread,
     where Python forbids handlers, nothing is installed.
     """
 

@@ -25,9 +25,10 @@ __all__ = ["LightningModule"]
 
 
 class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHooks, nn.Module):
-    """A module that knows how it is trained: override ``training_step`` and ``configure_optimizers``, and whichever hooks you need.
+    """A module that knows how it is trained: override ``training_step``, ``configure_optimizers``, and any hook.
 
-    The API is that of Lightning 2.x. A module of the real ``lightning.pytorch`` works with this package's Trainer as well.
+    The API is that of Lightning 2.x. A module of the real ``lightning.pytorch`` works with this package's Trainer as
+    well.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -52,7 +53,8 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         """Computes the loss of a training batch.
 
         Returns:
-            The loss; a dict with the key "loss" and whatever else the hooks shall see; or None (or ``SKIP_STEP``) to skip the batch.
+            The loss; a dict with the key "loss" and whatever else the hooks shall see; or None (or ``SKIP_STEP``) to
+            skip the batch.
             In manual optimisation anything of these, unused.
         """
         raise MisconfigurationException("`training_step` must be defined to be used by `Trainer.fit`.")
@@ -68,15 +70,20 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         return self(args[0] if args else kwargs["batch"])
 
     def configure_callbacks(self) -> Any:
-        """Callbacks of the module's own, one or several. One of the same type as a callback of the Trainer replaces it."""
+        """Callbacks of the module's own, one or several.
+
+        One of the same type as a callback of the Trainer replaces it.
+        """
         return []
 
     def configure_optimizers(self) -> Any:
         """The optimisers and their schedulers.
 
         Returns:
-            An optimiser; a list of them; two lists, optimisers and schedulers; a dict with the key "optimizer" and maybe "lr_scheduler"
-            (a scheduler, or a dict with the keys of ``LRSchedulerConfig``) and "monitor"; several such dicts; or None to train nothing.
+            An optimiser; a list of them; two lists, optimisers and schedulers; a dict with the key "optimizer" and
+            maybe "lr_scheduler"
+            (a scheduler, or a dict with the keys of ``LRSchedulerConfig``) and "monitor"; several such dicts; or None
+            to train nothing.
         """
         raise MisconfigurationException("`configure_optimizers` must be defined to be used by `Trainer.fit`.")
 
@@ -93,8 +100,10 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         optimizer: Optimizer | LightningOptimizer,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        """Steps the optimiser in automatic optimisation; the closure computes loss and gradients and has to be called."""
-        optimizer.step(closure=optimizer_closure)  # type: ignore[arg-type]
+        """Steps the optimiser in automatic optimisation; the closure computes loss and gradients and has to be
+        called.
+        """
+        optimizer.step(closure=optimizer_closure)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Clears the gradients in automatic optimisation."""
@@ -104,7 +113,9 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         """Clips the gradients before each step in automatic optimisation; the arguments are the Trainer's."""
-        self.clip_gradients(optimizer, gradient_clip_val=gradient_clip_val, gradient_clip_algorithm=gradient_clip_algorithm)
+        self.clip_gradients(
+            optimizer, gradient_clip_val=gradient_clip_val, gradient_clip_algorithm=gradient_clip_algorithm
+        )
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
         """Steps a scheduler; ``metric`` is the value of its monitor, None without one."""
@@ -121,7 +132,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips the gradients of an optimiser's parameters, for ``configure_gradient_clipping`` and manual optimisation.
+        """Clips the gradients of an optimiser's parameters.
 
         Args:
             optimizer: whose parameters.
@@ -137,7 +148,8 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             gradient_clip_val = given or 0.0
         elif given is not None and given != gradient_clip_val:
             raise MisconfigurationException(
-                f"`clip_gradients(gradient_clip_val={gradient_clip_val!r})` contradicts `Trainer(gradient_clip_val={given!r})`; leave"
+                f"`clip_gradients(gradient_clip_val={gradient_clip_val!r})` contradicts"
+                f" `Trainer(gradient_clip_val={given!r})`; leave"
                 " one of them out."
             )
         own = trainer.gradient_clip_algorithm
@@ -151,7 +163,9 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
                     f" `Trainer(gradient_clip_algorithm={own!r})`; leave one of them out."
                 )
         if gradient_clip_algorithm not in ("norm", "value"):
-            raise MisconfigurationException(f"`gradient_clip_algorithm={gradient_clip_algorithm!r}` is neither 'norm' nor 'value'.")
+            raise MisconfigurationException(
+                f"`gradient_clip_algorithm={gradient_clip_algorithm!r}` is neither 'norm' nor 'value'."
+            )
         trainer.precision_plugin.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -342,12 +356,15 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         """Says why nothing can be logged now: a warning where the code may be right, an error where it can't."""
         trainer = self._trainer
         if trainer is None:
-            rank_zero_warn("`self.log()` was called on a module that isn't attached to a Trainer; nothing is logged.", stacklevel=4)
+            rank_zero_warn(
+                "`self.log()` was called on a module that isn't attached to a Trainer; nothing is logged.", stacklevel=4
+            )
         elif trainer.barebones:
             trainer.warn_of_barebones_log()
         else:
             raise MisconfigurationException(
-                f"`self.log()` can't be used in `{self._current_fx_name}`: nothing is collected there (as in prediction)."
+                f"`self.log()` can't be used in `{self._current_fx_name}`: nothing is collected there (as in"
+                " prediction)."
             )
 
     # The Trainer and what it knows.
@@ -367,7 +384,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
     def trainer(self, trainer: Trainer | None) -> None:
         for child in self.children():
             if isinstance(child, LightningModule):
-                child.trainer = trainer  # type: ignore[assignment]
+                child.trainer = trainer
         self._trainer = trainer
         self._logbook = None if trainer is None or trainer.barebones else trainer.logbook
 
@@ -446,7 +463,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LightningModule:
         # What `to`, `cuda`, `half` and all the others do to a tensor, they do to this one too.
         probe = fn(torch.empty(0, dtype=self._dtype, device=self._device))
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._device, self._dtype = probe.device, probe.dtype
         return self
 

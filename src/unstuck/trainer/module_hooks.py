@@ -135,7 +135,10 @@ class ModelHooks:
         """Before every optimiser step: gradients are unscaled, complete, and not clipped yet."""
 
     def configure_model(self) -> None:
-        """Makes layers, in the format and on the device of the run. It is called for every run, so make them only once."""
+        """Makes layers, in the format and on the device of the run.
+
+        It is called for every run, so make them only once.
+        """
 
 
 class DataHooks:

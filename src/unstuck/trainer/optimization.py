@@ -1,7 +1,9 @@
-"""One optimisation step: the closure of automatic optimisation, the wrapped optimisers of manual optimisation, clipping.
+"""One optimisation step: the closure of automatic optimisation, wrapped optimisers, clipping.
 
-The order is that of the public API: ``training_step``, zero the gradients, backward, ``on_before_optimizer_step``, clip, step. In
-automatic optimisation all but the last happens inside of ``optimizer.step(closure)``, so that optimisers like LBFGS can ask again.
+The order is that of the public API: ``training_step``, zero the gradients, backward, ``on_before_optimizer_step``,
+clip, step. In
+automatic optimisation all but the last happens inside of ``optimizer.step(closure)``, so that optimisers like LBFGS
+can ask again.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ from torch.optim import Optimizer
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_warn
 from unstuck.places import display_path
-from unstuck.trainer.hooks import bind_hook, is_overridden
+from unstuck.trainer.hooks import bind_hook, has_own
 
 if TYPE_CHECKING:
     from unstuck.trainer.run import Run
@@ -38,8 +40,20 @@ SKIP_STEP = _SkipStep()
 """``training_step`` returns this to skip a batch on purpose, where a forgotten ``return`` would give None."""
 
 
+def _forwarded(name: str) -> Any:
+    """An attribute that is read and written in the wrapped optimiser."""
+
+    def read(wrapper: LightningOptimizer) -> Any:
+        return getattr(wrapper.optimizer, name)
+
+    def write(wrapper: LightningOptimizer, value: Any) -> None:
+        setattr(wrapper.optimizer, name, value)
+
+    return property(read, write)
+
+
 class LightningOptimizer:
-    """An optimiser as ``self.optimizers()`` and ``optimizer_step`` see it: its step runs in the precision of the run, with hooks.
+    """An optimiser as ``self.optimizers()`` and ``optimizer_step`` see it: its step runs in the run's precision.
 
     Everything but :meth:`step` and :meth:`toggle_model` is the wrapped optimiser's.
 
@@ -47,11 +61,18 @@ class LightningOptimizer:
         optimizer: the optimiser to wrap.
     """
 
+    param_groups = _forwarded("param_groups")
+    state = _forwarded("state")
+    defaults = _forwarded("defaults")
+
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._run: Run | None = None
         self._before_step: Callable[[Optimizer], None] | None = None
         self._counts_steps = False
+        # An instance of the optimiser's own class too, for schedulers and whoever asks with isinstance.
+        kind = type(optimizer)
+        self.__class__ = type(f"Lightning{kind.__name__}", (LightningOptimizer, kind), {})
 
     @property
     def optimizer(self) -> Optimizer:
@@ -64,7 +85,8 @@ class LightningOptimizer:
         Args:
             run: whose precision and progress.
             before_step: hooks and clipping between gradients and step.
-            counts_steps: whether a step counts as one of the run's here (manual optimisation) or where the batch is run.
+            counts_steps: whether a step counts as one of the run's here (manual optimisation) or where the batch is
+                run.
         """
         self._run, self._before_step, self._counts_steps = run, before_step, counts_steps
 
@@ -76,7 +98,8 @@ class LightningOptimizer:
         """Steps the optimiser.
 
         Args:
-            closure: computes the gradients anew and returns the loss; needed in ``optimizer_step``, optional in manual optimisation.
+            closure: computes the gradients anew and returns the loss; needed in ``optimizer_step``, optional in manual
+                optimisation.
             kwargs: handed to the wrapped optimiser's ``step``.
 
         Returns:
@@ -92,7 +115,7 @@ class LightningOptimizer:
             return self._optimizer.step(closure, **kwargs)
         if isinstance(closure, AutomaticStep) and run.precision.scaler is None:
             closure.prepares_step = True
-            return self._optimizer.step(closure, **kwargs)
+            return self._optimizer.step(cast(Callable[[], float], closure), **kwargs)
         result = run.precision.optimizer_step(self._optimizer, closure, before_step, **kwargs)
         if self._counts_steps:
             run.progress.global_step += 1
@@ -114,8 +137,24 @@ class LightningOptimizer:
         finally:
             module.untoggle_optimizer(self)
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients."""
+        self._optimizer.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters to the wrapped optimiser."""
+        self._optimizer.add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapped optimiser's state."""
+        return self._optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads the wrapped optimiser's state."""
+        self._optimizer.load_state_dict(state_dict)
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._optimizer, name)
+        return getattr(self.__dict__["_optimizer"], name)
 
     def __repr__(self) -> str:
         return f"Lightning{self._optimizer!r}"
@@ -129,7 +168,7 @@ def bind_before_step(run: Run) -> Callable[[Optimizer], None] | None:
     module, settings = run.module, run.settings
     hook = bind_hook(run.trainer, "on_before_optimizer_step")
     clip_val, algorithm = settings.gradient_clip_val, settings.gradient_clip_algorithm
-    own_clipping = is_overridden("configure_gradient_clipping", module) or is_overridden("clip_gradients", module)
+    own_clipping = has_own("configure_gradient_clipping", module) or has_own("clip_gradients", module)
     scope = module.__dict__
     if not module.automatic_optimization or not (own_clipping or clip_val):
         return hook
@@ -161,7 +200,7 @@ def bind_backward(run: Run) -> Callable[..., None]:
     module, precision = run.module, run.precision
     before = bind_hook(run.trainer, "on_before_backward")
     after = bind_hook(run.trainer, "on_after_backward")
-    own = module.backward if is_overridden("backward", module) else None
+    own = module.backward if has_own("backward", module) else None
     scope = module.__dict__
     scales = precision.scaler is not None
     if before is None and after is None and own is None and not scales:
@@ -236,8 +275,8 @@ class AutomaticStep:
         self._before_step = bind_before_step(run)
         self._wrapped.attach(run, self._before_step or _nothing, counts_steps=False)
         self._before_zero_grad = bind_hook(run.trainer, "on_before_zero_grad")
-        self._own_zero_grad = module.optimizer_zero_grad if is_overridden("optimizer_zero_grad", module) else None
-        self._own_optimizer_step = module.optimizer_step if is_overridden("optimizer_step", module) else None
+        self._own_zero_grad = module.optimizer_zero_grad if has_own("optimizer_zero_grad", module) else None
+        self._own_optimizer_step = module.optimizer_step if has_own("optimizer_step", module) else None
         self._said = run.said
         self.takes_batch_idx = takes_batch_idx
         self._wants_outputs = wants_outputs
@@ -260,7 +299,8 @@ class AutomaticStep:
             accumulating: whether the optimiser waits for more gradients.
 
         Returns:
-            What ``training_step`` returned, as a dict with the detached "loss"; empty for a skipped step and when nobody reads it.
+            What ``training_step`` returned, as a dict with the detached "loss"; empty for a skipped step and when
+            nobody reads it.
         """
         self._args = (batch, batch_idx) if self.takes_batch_idx else (batch,)
         self._batch_idx = batch_idx
@@ -328,10 +368,13 @@ class AutomaticStep:
                     " automatic optimization needs it."
                 )
             if not isinstance(loss, Tensor):
-                raise MisconfigurationException(f"`training_step` returned a 'loss' that is no tensor: {type(loss).__name__}.")
+                raise MisconfigurationException(
+                    f"`training_step` returned a 'loss' that is no tensor: {type(loss).__name__}."
+                )
             return loss
         raise MisconfigurationException(
-            "In automatic optimization `training_step` should return a tensor, a dict with the key 'loss', or None to skip the batch;"
+            "In automatic optimization `training_step` should return a tensor, a dict with the key 'loss', or None to"
+            " skip the batch;"
             f" it returned {type(output).__name__}."
         )
 
@@ -364,13 +407,15 @@ class AutomaticStep:
         """
         if self.steps and self.nones == self.steps:
             raise MisconfigurationException(
-                f"`{type(self._module).__name__}.training_step` ({_place(self._module.training_step)}) returned None on all"
-                f" {self.steps} batches of the epoch, so nothing was learnt. Return the loss. (Logging it isn't enough.)"
+                f"`{type(self._module).__name__}.training_step` ({_place(self._module.training_step)}) returned None"
+                " on all"
+                f" {self.steps} batches of the epoch, so nothing was learnt. Return the loss. (Logging it isn't"
+                " enough.)"
             )
 
 
 class ManualStep:
-    """Manual optimisation: ``training_step`` does everything itself, through the wrapped optimisers and ``manual_backward``.
+    """Manual optimisation: ``training_step`` does everything itself.
 
     Args:
         run: the run.
@@ -400,7 +445,8 @@ class ManualStep:
             return {"loss": output.detach()}
         if not isinstance(output, Mapping):
             raise MisconfigurationException(
-                f"In manual optimization `training_step` should return a tensor, a dict or nothing; it returned {type(output).__name__}."
+                "In manual optimization `training_step` should return a tensor, a dict or nothing; it returned"
+                f" {type(output).__name__}."
             )
         outputs = dict(output)
         if isinstance(outputs.get("loss"), Tensor):

@@ -16,7 +16,8 @@ from unstuck.trainer.schedulers import LRSchedulerConfig, configure_schedulers
 __all__ = ["NoOptimizer", "configure_optimizers"]
 
 _FORMS = (
-    "`configure_optimizers` should return an optimizer, a list of optimizers, two lists (optimizers, schedulers), a dict with the key"
+    "`configure_optimizers` should return an optimizer, a list of optimizers, two lists (optimizers, schedulers), a"
+    " dict with the key"
     " 'optimizer' (and 'lr_scheduler', 'monitor'), several such dicts, or None."
 )
 
@@ -27,7 +28,7 @@ class NoOptimizer(Optimizer):
     def __init__(self) -> None:
         super().__init__([torch.zeros(1)], {})
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         return None if closure is None else closure()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -69,13 +70,16 @@ def configure_optimizers(module: Any) -> tuple[list[Optimizer], list[LRScheduler
         automatic=module.automatic_optimization,
         steps_itself=is_overridden("lr_scheduler_step", module),
     )
-    if (module.automatic_optimization and len(optimizers) != 1) or takes_argument(module.training_step, "optimizer_idx"):
+    if (module.automatic_optimization and len(optimizers) != 1) or takes_argument(
+        module.training_step, "optimizer_idx"
+    ):
         _refuse_several(module, len(optimizers))
     for config in configs:
         owner = getattr(config.scheduler, "optimizer", None)
         if not any(owner is optimizer for optimizer in optimizers):
             raise MisconfigurationException(
-                f"The scheduler {type(config.scheduler).__name__} belongs to an optimizer that `configure_optimizers` didn't return."
+                f"The scheduler {type(config.scheduler).__name__} belongs to an optimizer that `configure_optimizers`"
+                " didn't return."
             )
     return optimizers, configs
 
@@ -84,8 +88,10 @@ def _refuse_several(module: Any, count: int) -> None:
     named = _named_parameter(module.training_step, "optimizer_idx")
     if (module.automatic_optimization and count > 1) or named:
         raise RuntimeError(
-            f"{type(module).__name__}: more than one optimizer needs manual optimization. Set `self.automatic_optimization = False` in"
-            " `__init__`, take them in `training_step` by `opt1, opt2 = self.optimizers()`, and drop `optimizer_idx` if it is there."
+            f"{type(module).__name__}: more than one optimizer needs manual optimization. Set"
+            " `self.automatic_optimization = False` in"
+            " `__init__`, take them in `training_step` by `opt1, opt2 = self.optimizers()`, and drop `optimizer_idx`"
+            " if it is there."
         )
     if module.automatic_optimization and count == 0:
         raise MisconfigurationException(f"{type(module).__name__}.configure_optimizers returned no optimizer. {_FORMS}")

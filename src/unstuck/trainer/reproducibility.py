@@ -30,7 +30,9 @@ def apply_determinism(deterministic: bool | str | None) -> None:
 
 
 def apply_benchmark(benchmark: bool | None, deterministic: bool | str | None) -> None:
-    """Lets cuDNN try out algorithms (True) or not (False); None: its setting stays, but is off with ``deterministic``."""
+    """Lets cuDNN try out algorithms (True) or not (False); None: its setting stays, but is off with
+    ``deterministic``.
+    """
     if benchmark is None and deterministic:
         benchmark = False
     if benchmark is not None:

@@ -1,4 +1,6 @@
-"""Learning rate schedulers: reading their configuration, stepping them in time, and noticing a schedule that doesn't fit its run."""
+"""Learning rate schedulers: reading their configuration, stepping them in time, and noticing a schedule that doesn't
+fit its run.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def configure_schedulers(
         steps_itself: whether the module has its own ``lr_scheduler_step``, which makes schedulers of any kind possible.
 
     Raises:
-        MisconfigurationException: a dict without scheduler, an unknown interval, a plateau scheduler without monitor, a foreign kind.
+        MisconfigurationException: a dict without scheduler, an unknown interval, a plateau scheduler without monitor,
+            a foreign kind.
         TypeError: no scheduler at all.
     """
     configs = [_read(scheduler, monitor, automatic) for scheduler in schedulers]
@@ -82,7 +85,8 @@ def _read(scheduler: Any, monitor: str | None, automatic: bool) -> LRSchedulerCo
         ignored = sorted(key for key in ("reduce_on_plateau", "monitor", "strict") if key in given)
         if ignored:
             rank_zero_warn(
-                f"The lr scheduler dict has {ignored}, which mean nothing in manual optimization: there you call `step()` yourself.",
+                f"The lr scheduler dict has {ignored}, which mean nothing in manual optimization: there you call"
+                " `step()` yourself.",
                 RuntimeWarning,
             )
         return LRSchedulerConfig(**{key: value for key, value in given.items() if key not in ignored})
@@ -100,7 +104,8 @@ def _read(scheduler: Any, monitor: str | None, automatic: bool) -> LRSchedulerCo
         raise _no_monitor()
     if isinstance(given["scheduler"], lr_scheduler.OneCycleLR) and given.get("interval", "epoch") == "epoch":
         rank_zero_warn(
-            "OneCycleLR is stepped once per epoch ('interval': 'epoch'); its length is usually counted in steps ('interval': 'step').",
+            "OneCycleLR is stepped once per epoch ('interval': 'epoch'); its length is usually counted in steps"
+            " ('interval': 'step').",
             RuntimeWarning,
         )
     return LRSchedulerConfig(**given)
@@ -108,7 +113,8 @@ def _read(scheduler: Any, monitor: str | None, automatic: bool) -> LRSchedulerCo
 
 def _no_monitor() -> MisconfigurationException:
     return MisconfigurationException(
-        "A ReduceLROnPlateau scheduler needs the metric that it watches: 'monitor' in the dict that `configure_optimizers` returns."
+        "A ReduceLROnPlateau scheduler needs the metric that it watches: 'monitor' in the dict that"
+        " `configure_optimizers` returns."
     )
 
 
@@ -136,7 +142,8 @@ def step_scheduler(
         available = metrics()
         value = available.get(str(config.monitor))
         if value is None:
-            problem = f"The scheduler {type(config.scheduler).__name__} watches {config.monitor!r}, which isn't among the logged metrics"
+            kind = type(config.scheduler).__name__
+            problem = f"The scheduler {kind} watches {config.monitor!r}, which isn't among the logged metrics"
             if config.strict:
                 raise MisconfigurationException(f"{problem}: {sorted(available)}.")
             rank_zero_warn(f"{problem}; it isn't stepped.", RuntimeWarning)
@@ -158,7 +165,8 @@ def steps_of_scheduler(config: LRSchedulerConfig, epochs: float, optimizer_steps
 def warn_of_misfits(configs: list[LRSchedulerConfig], epochs: float, optimizer_steps: float) -> None:
     """Warns of each scheduler whose own length differs by far from the steps that it will get.
 
-    The usual cause is a length counted in steps with interval "epoch", or the reverse: the rate then hardly moves, or is gone after a
+    The usual cause is a length counted in steps with interval "epoch", or the reverse: the rate then hardly moves, or
+    is gone after a
     small part of the run.
 
     Args:
@@ -179,7 +187,8 @@ def warn_of_misfits(configs: list[LRSchedulerConfig], epochs: float, optimizer_s
             continue
         rank_zero_warn(
             f"The schedule of {type(config.scheduler).__name__} ({text}) doesn't fit this run: stepped with 'interval':"
-            f" {config.interval!r}, 'frequency': {config.frequency}, {consequence}. Check the interval, or the schedule's length.",
+            f" {config.interval!r}, 'frequency': {config.frequency}, {consequence}. Check the interval, or the"
+            " schedule's length.",
             RuntimeWarning,
         )
 

@@ -87,7 +87,10 @@ class TrainerState:
 
 @dataclass(slots=True)
 class Progress:
-    """The counters of a fit. The fit loop writes them, but for ``should_stop``, which anybody may set to ask for an end."""
+    """The counters of a fit.
+
+    The fit loop writes them, but for ``should_stop``, which anybody may set to ask for an end.
+    """
 
     current_epoch: int = 0
     """Epochs of which the hooks at their end have run."""

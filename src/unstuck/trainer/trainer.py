@@ -60,11 +60,14 @@ class Trainer:
         strategy: "auto" or "single_device".
         devices: how many devices (1, "auto"), or which one (a list with one index, "0,").
         num_nodes: 1.
-        precision: "32-true" (the default), "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"; also 64, 32, 16 and "bf16".
+        precision: "32-true" (the default), "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"; also 64, 32,
+            16 and "bf16".
             "16-mixed" on the CPU really is float16 with a gradient scaler.
-        logger: a logger or several; True (the default) for TensorBoard, or CSV where it isn't installed; False for none.
+        logger: a logger or several; True (the default) for TensorBoard, or CSV where it isn't installed; False for
+            none.
         callbacks: one or several callbacks.
-        fast_dev_run: run n batches (True: 1) of everything, for one epoch, without loggers, to see whether the code works.
+        fast_dev_run: run n batches (True: 1) of everything, for one epoch, without loggers, to see whether the code
+            works.
         max_epochs: epochs at most (1000 if nothing else ends the fit); -1: without end.
         min_epochs: epochs at least, whoever asks to stop.
         max_steps: optimiser steps at most; -1: without end.
@@ -76,7 +79,8 @@ class Trainer:
         limit_predict_batches: the same for each loader to predict on.
         overfit_batches: train on the same few batches in every epoch, as a number or fraction (0.0: off), or
             :class:`~unstuck.trainer.data.limits.Overfit` with options.
-        val_check_interval: validate after this many training batches (int), this fraction of an epoch (float), or this time.
+        val_check_interval: validate after this many training batches (int), this fraction of an epoch (float), or this
+            time.
         check_val_every_n_epoch: validate in every n-th epoch; None: count ``val_check_interval`` over all epochs.
         num_sanity_val_steps: validation batches to try before the training (2); -1: all.
         log_every_n_steps: how often step values go to the loggers (50).
@@ -99,8 +103,10 @@ class Trainer:
         default_root_dir: where loggers write (the current folder).
         enable_autolog_hparams: whether saved hyperparameters go to the loggers.
         model_registry: not available: None.
-        isolate_validation: whether a validation within a fit gives the random state back as it was, so that a training is the same
-            with and without validation. Off by default, as validation in Lightning takes part in the random numbers of the training.
+        isolate_validation: whether a validation within a fit gives the random state back as it was, so that a training
+            is the same
+            with and without validation. Off by default, as validation in Lightning takes part in the random numbers of
+            the training.
 
     Raises:
         MisconfigurationException: an argument or a combination can't work.
@@ -254,7 +260,8 @@ class Trainer:
             raise MisconfigurationException("The Trainer shows one progress bar; `callbacks` has several.")
         if own and enable_progress_bar is False:
             raise MisconfigurationException(
-                f"`enable_progress_bar=False` contradicts the {type(own[0]).__name__} in `callbacks`; leave one of them out."
+                f"`enable_progress_bar=False` contradicts the {type(own[0]).__name__} in `callbacks`; leave one of"
+                " them out."
             )
         if not own and enable_progress_bar is not False:
             self.callbacks.append(RichProgressBar())
@@ -268,24 +275,28 @@ class Trainer:
         off += ["the model summary"] if enable_model_summary is None else []
         if settings.barebones:
             rank_zero_info(
-                "`Trainer(barebones=True)`: checkpoints, loggers, `self.log`, progress bar, model summary, sanity check, anomaly"
+                "`Trainer(barebones=True)`: checkpoints, loggers, `self.log`, progress bar, model summary, sanity"
+                " check, anomaly"
                 " detection and profiler are off."
             )
         elif settings.limits.fast_dev_run:
             rank_zero_info(
-                f"`Trainer(fast_dev_run={settings.limits.fast_dev_run})`: one epoch of at most so many batches for each loop. Off:"
+                f"`Trainer(fast_dev_run={settings.limits.fast_dev_run})`: one epoch of at most so many batches for"
+                " each loop. Off:"
                 " loggers, checkpoints, early stopping, the sanity check."
             )
         elif off:
             rank_zero_info(f"Off, as not available: {' and '.join(off)}.")
         if settings.detect_anomaly:
             rank_zero_info(
-                "`Trainer(detect_anomaly=True)`: torch records the forward pass to explain NaN in backward, which makes training"
+                "`Trainer(detect_anomaly=True)`: torch records the forward pass to explain NaN in backward, which"
+                " makes training"
                 " several times slower. Switch it off when you have found it."
             )
         if settings.bounds.max_epochs_is_default:
             rank_zero_warn(
-                f"Neither `max_epochs` nor `max_steps` nor `max_time` is set: the fit ends after {settings.bounds.max_epochs} epochs."
+                "Neither `max_epochs` nor `max_steps` nor `max_time` is set: the fit ends after"
+                f" {settings.bounds.max_epochs} epochs."
                 " `max_epochs=-1` trains without end.",
                 stacklevel=4,
             )
@@ -408,7 +419,9 @@ class Trainer:
                 raise TypeError(f"`Trainer.{fn.value}()` needs a module when there was no run before.")
         model = _check_module(model, fn.value)
         if ckpt_path is not None:
-            raise MisconfigurationException(f"`Trainer.{fn.value}(ckpt_path={ckpt_path!r})`: checkpoints aren't available.")
+            raise MisconfigurationException(
+                f"`Trainer.{fn.value}(ckpt_path={ckpt_path!r})`: checkpoints aren't available."
+            )
         before = self._run
         sources = {
             stage: find_source(f"{stage}_dataloader", given.get(stage), datamodule, model)
@@ -442,7 +455,9 @@ class Trainer:
         if before is not None and fn != TrainerFn.FITTING:
             # What an earlier fit has loaded can still be looked at.
             run.train = before.train
-        run.validates = sources["val"].is_defined and is_overridden("validation_step", model) and self.limit_val_batches > 0
+        run.validates = (
+            sources["val"].is_defined and is_overridden("validation_step", model) and self.limit_val_batches > 0
+        )
         self._run = run
         model.trainer = self
         if datamodule is not None:
@@ -454,13 +469,17 @@ class Trainer:
         if self.is_global_zero:
             console().print(*args, **kwargs)
 
-    def save_checkpoint(self, filepath: str | Path, weights_only: bool | None = None, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, filepath: str | Path, weights_only: bool | None = None, storage_options: Any = None
+    ) -> None:
         """Checkpoints aren't available.
 
         Raises:
             MisconfigurationException: always.
         """
-        raise MisconfigurationException(f"`Trainer.save_checkpoint({os.fspath(filepath)!r})`: checkpoints aren't available.")
+        raise MisconfigurationException(
+            f"`Trainer.save_checkpoint({os.fspath(filepath)!r})`: checkpoints aren't available."
+        )
 
     @contextmanager
     def init_module(self, empty_init: bool | None = None) -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from unstuck.errors import MisconfigurationException
 from unstuck.messages import PossibleUserWarning, rank_zero_warn
 from unstuck.trainer.data.combined import CombinedLoader, as_combined, iterate
 from unstuck.trainer.data.limits import resolve_limit, resolve_val_check_interval
@@ -19,7 +18,7 @@ from unstuck.trainer.data.loaders import (
 )
 from unstuck.trainer.data.overfit import freeze_loaders, training_subset
 from unstuck.trainer.data.transfer import move_data_to_device
-from unstuck.trainer.hooks import is_overridden
+from unstuck.trainer.hooks import has_own, is_overridden
 from unstuck.trainer.run import Run, StageData
 from unstuck.trainer.state import TrainerFn
 
@@ -29,7 +28,7 @@ Transfer = Callable[[Any, int], Any]
 
 
 def load_training(run: Run) -> None:
-    """Asks for the training loaders, unless they are there and needn't be reloaded, and finds out how many batches an epoch has.
+    """Asks for the training loaders, where that is due, and finds out how many batches an epoch has.
 
     Raises:
         MisconfigurationException: a limit that fits no loader.
@@ -41,7 +40,10 @@ def load_training(run: Run) -> None:
         return
     combined = _combine(data, "max_size_cycle")
     if combined.mode == "sequential":
-        raise ValueError("The training loaders can't be combined one after the other: `CombinedLoader(mode='sequential')` is for evaluation.")
+        raise ValueError(
+            "The training loaders can't be combined one after the other: `CombinedLoader(mode='sequential')` is for"
+            " evaluation."
+        )
     names = loader_names(data.source.hook, combined.iterables)
     if limits.overfit is None:
         combined.limits = [
@@ -52,7 +54,7 @@ def load_training(run: Run) -> None:
         combined = freeze_loaders(combined, names, limits.overfit, num_replicas=run.strategy.world_size)
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
-    data.max_batches = list(combined.limits)
+    data.max_batches = list(combined.limits or ())
     data.combined = combined
     data.batches, data.is_fresh = None, True
     progress.num_training_batches = combined.num_batches
@@ -89,7 +91,7 @@ def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: s
     if overfit is not None and overfit.validate_on == "train":
         load_training(run)
         data.combined = training_subset(run.train.combined)
-        data.max_batches = list(data.combined.limits)
+        data.max_batches = list(data.combined.limits or ())
         return
     combined = _combine(data, "sequential")
     names = loader_names(data.source.hook, combined.iterables)
@@ -102,7 +104,7 @@ def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: s
         ]
     else:
         combined = freeze_loaders(combined, names, overfit, stage="val")
-        data.max_batches = list(combined.limits)
+        data.max_batches = list(combined.limits or ())
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
     data.combined = combined
@@ -125,8 +127,11 @@ def bind_transfer(run: Run) -> Transfer:
     The callable takes a batch and the index of its loader.
     """
     precision, device = run.precision, run.strategy.root_device
-    owners = {name: _owner(run, name) for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")}
-    if not any(is_overridden(name, owner) for name, owner in owners.items()) and not precision.converts_batches:
+    owners = {
+        name: _owner(run, name)
+        for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+    }
+    if not any(has_own(name, owner) for name, owner in owners.items()) and not precision.converts_batches:
         return lambda batch, dataloader_idx: move_data_to_device(batch, device)
     before = owners["on_before_batch_transfer"].on_before_batch_transfer
     move = owners["transfer_batch_to_device"].transfer_batch_to_device
@@ -168,7 +173,8 @@ def _warn_of_few_batches(run: Run) -> None:
     batches, every = run.progress.num_training_batches, run.settings.log_every_n_steps
     if run.logbook.loggers and batches < every and not run.settings.limits.fast_dev_run:
         rank_zero_warn(
-            f"An epoch has {batches} training batches, fewer than `log_every_n_steps={every}`, so step values of an epoch may reach no"
+            f"An epoch has {batches} training batches, fewer than `log_every_n_steps={every}`, so step values of an"
+            " epoch may reach no"
             " logger. Lower it to see them.",
             PossibleUserWarning,
         )

@@ -1,4 +1,6 @@
-"""What can be seen to be wrong before the first batch: missing methods, parameters that no optimiser holds, a module in eval mode."""
+"""What can be seen to be wrong before the first batch: missing methods, parameters that no optimiser holds, a module
+in eval mode.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from unstuck.trainer.hooks import is_overridden
 from unstuck.trainer.optimizers import NoOptimizer
 from unstuck.trainer.run import Run
 
-__all__ = ["check_evaluation", "check_fit", "warn_of_early_clipping", "warn_of_eval_mode", "warn_of_uncovered_parameters"]
+__all__ = [
+    "check_evaluation",
+    "check_fit",
+    "warn_of_early_clipping",
+    "warn_of_eval_mode",
+    "warn_of_uncovered_parameters",
+]
 
 # How many names a warning lists.
 SHOWN = 8
@@ -28,7 +36,8 @@ def check_fit(run: Run) -> None:
     """Checks that a module can be trained as the Trainer is set up.
 
     Raises:
-        MisconfigurationException: a method is missing, or clipping or accumulation are asked for in manual optimisation.
+        MisconfigurationException: a method is missing, or clipping or accumulation are asked for in manual
+            optimisation.
         NotImplementedError: a hook of Lightning 1.x.
     """
     module, settings = run.module, run.settings
@@ -38,26 +47,34 @@ def check_fit(run: Run) -> None:
             raise MisconfigurationException(f"`Trainer.fit` needs `{name}.{method}`, which isn't defined.")
     if not run.train.source.is_defined:
         raise MisconfigurationException(
-            f"`Trainer.fit` needs training data: pass `train_dataloaders`, a `datamodule`, or define `{name}.train_dataloader`."
+            "`Trainer.fit` needs training data: pass `train_dataloaders`, a `datamodule`, or define"
+            f" `{name}.train_dataloader`."
         )
     has_loader, has_step = run.val.source.is_defined, is_overridden("validation_step", module)
     if has_loader and not has_step:
         rank_zero_warn(f"There is a `val_dataloader` but no `{name}.validation_step`: nothing is validated.")
     if has_step and not has_loader:
-        rank_zero_warn(f"There is `{name}.validation_step` but no `val_dataloader`: nothing is validated.", PossibleUserWarning)
-    _refuse_legacy(module, ("training_epoch_end", "on_train_epoch_end"), ("validation_epoch_end", "on_validation_epoch_end"))
+        rank_zero_warn(
+            f"There is `{name}.validation_step` but no `val_dataloader`: nothing is validated.", PossibleUserWarning
+        )
+    _refuse_legacy(
+        module, ("training_epoch_end", "on_train_epoch_end"), ("validation_epoch_end", "on_validation_epoch_end")
+    )
     if module.automatic_optimization:
         warn_of_early_clipping(module)
         return
     if settings.gradient_clip_val:
         raise MisconfigurationException(
-            f"`Trainer(gradient_clip_val={settings.gradient_clip_val})` can't act in manual optimization, where `training_step` steps the"
-            " optimizers itself. Call `self.clip_gradients(optimizer, gradient_clip_val=...)` before `optimizer.step()` there, or use"
+            f"`Trainer(gradient_clip_val={settings.gradient_clip_val})` can't act in manual optimization, where"
+            " `training_step` steps the"
+            " optimizers itself. Call `self.clip_gradients(optimizer, gradient_clip_val=...)` before"
+            " `optimizer.step()` there, or use"
             " automatic optimization."
         )
     if settings.accumulate_grad_batches != 1:
         raise MisconfigurationException(
-            f"`Trainer(accumulate_grad_batches={settings.accumulate_grad_batches})` can't act in manual optimization. Step the optimizer"
+            f"`Trainer(accumulate_grad_batches={settings.accumulate_grad_batches})` can't act in manual optimization."
+            " Step the optimizer"
             " in every n-th `training_step` there (and divide the loss by n yourself), or use automatic optimization."
         )
 
@@ -92,24 +109,29 @@ def _refuse_legacy(module: Any, *hooks: tuple[str, str]) -> None:
     for old, new in hooks:
         if callable(getattr(module, old, None)):
             raise NotImplementedError(
-                f"`{type(module).__name__}.{old}` is a hook of Lightning 1.x and isn't called. Use `{new}` and keep the outputs yourself."
+                f"`{type(module).__name__}.{old}` is a hook of Lightning 1.x and isn't called. Use `{new}` and keep"
+                " the outputs yourself."
             )
 
 
 def warn_of_early_clipping(module: Any) -> None:
-    """Warns when ``training_step`` itself clips gradients: in automatic optimisation they are computed only after it."""
+    """Warns when ``training_step`` itself clips gradients: in automatic optimisation they are computed only after
+    it.
+    """
     code = getattr(inspect.unwrap(module.training_step), "__code__", None)
     called = {"clip_grad_norm_", "clip_grad_value_", "clip_gradients"} & set(getattr(code, "co_names", ()))
     if called:
         rank_zero_warn(
-            f"`{type(module).__name__}.training_step` calls `{min(called)}`, but in automatic optimization backward comes after it: there"
-            " are no gradients yet, so nothing is clipped. Use `Trainer(gradient_clip_val=...)` or `configure_gradient_clipping`.",
+            f"`{type(module).__name__}.training_step` calls `{min(called)}`, but in automatic optimization backward"
+            " comes after it: there"
+            " are no gradients yet, so nothing is clipped. Use `Trainer(gradient_clip_val=...)` or"
+            " `configure_gradient_clipping`.",
             PossibleUserWarning,
         )
 
 
 def warn_of_eval_mode(run: Run) -> None:
-    """Warns of modules that are in eval mode at the start of a fit and behave differently for it while they are trained.
+    """Warns of modules in eval mode at the start of a fit that take part in the training.
 
     A frozen part in eval mode is left alone: that is how a frozen backbone should be.
     """
@@ -123,8 +145,10 @@ def warn_of_eval_mode(run: Run) -> None:
             suspects.append(name or type(module).__name__)
     if suspects:
         rank_zero_warn(
-            f"{len(suspects)} module(s) are in eval mode at the start of the fit although their parameters are trained: {_shown(suspects)}."
-            " Dropout and batch norm there act as in evaluation. Call `.train()` on them in `on_train_start` (or before) if that isn't"
+            f"{len(suspects)} module(s) are in eval mode at the start of the fit although their parameters are"
+            f" trained: {_shown(suspects)}."
+            " Dropout and batch norm there act as in evaluation. Call `.train()` on them in `on_train_start` (or"
+            " before) if that isn't"
             " wanted.",
             PossibleUserWarning,
         )
@@ -141,7 +165,9 @@ def _parent_is_trained(root: nn.Module, name: str, held: set[int]) -> bool:
 
 
 def warn_of_uncovered_parameters(module: nn.Module, optimizers: Iterable[Optimizer]) -> None:
-    """Warns of trainable parameters that no optimiser holds, and of tensors in an optimiser that the module no longer has."""
+    """Warns of trainable parameters that no optimiser holds, and of tensors in an optimiser that the module no longer
+    has.
+    """
     optimizers = list(optimizers)
     if not optimizers or any(isinstance(optimizer, NoOptimizer) for optimizer in optimizers):
         return
@@ -151,7 +177,8 @@ def warn_of_uncovered_parameters(module: nn.Module, optimizers: Iterable[Optimiz
     missing = [name for name, p in own.items() if p.requires_grad and id(p) not in held_ids]
     if missing:
         rank_zero_warn(
-            f"{len(missing)} trainable parameter(s) are in no optimizer, so they keep their values: {_shown(missing)}. Add them in"
+            f"{len(missing)} trainable parameter(s) are in no optimizer, so they keep their values:"
+            f" {_shown(missing)}. Add them in"
             " `configure_optimizers`, or set `requires_grad=False`.",
             PossibleUserWarning,
         )
@@ -160,7 +187,8 @@ def warn_of_uncovered_parameters(module: nn.Module, optimizers: Iterable[Optimiz
     if foreign:
         shapes = _shown([str(tuple(p.shape)) for p in foreign])
         rank_zero_warn(
-            f"{len(foreign)} tensor(s) in the optimizers are no parameters of the module (any more), shapes {shapes}. Was a layer replaced"
+            f"{len(foreign)} tensor(s) in the optimizers are no parameters of the module (any more), shapes {shapes}."
+            " Was a layer replaced"
             " after `configure_optimizers`, as in `on_fit_start`? Do it in `__init__`, `setup` or `configure_model`.",
             PossibleUserWarning,
         )

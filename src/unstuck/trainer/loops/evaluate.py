@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from unstuck.errors import MisconfigurationException
-from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, is_overridden, takes_argument
+from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, is_overridden, takes_argument
 from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation
 from unstuck.trainer.loops.modes import EvaluationTraces, capture_modes, restore_modes
@@ -71,7 +71,7 @@ def _evaluate(run: Run, data: StageData, stage: RunningStage, verbose: bool) -> 
 
     logbook.enter(STORES[stage])
     modes = capture_modes(module)
-    if is_overridden(f"on_{name}_model_eval", module):
+    if has_own(f"on_{name}_model_eval", module):
         call_module_hook(module, f"on_{name}_model_eval")
     else:
         module.eval()
@@ -144,7 +144,10 @@ def check_dataloader_idx(module: Any, hooks: tuple[str, ...], numbered: bool, st
         if numbered and not takes:
             raise RuntimeError(f"`{stage}` has several loaders, so `{name}` needs the argument `dataloader_idx=0`.")
         if not numbered and _requires(function, "dataloader_idx"):
-            raise RuntimeError(f"`{stage}` has one loader, but `{name}` insists on `dataloader_idx`. Give it a default: `dataloader_idx=0`.")
+            raise RuntimeError(
+                f"`{stage}` has one loader, but `{name}` insists on `dataloader_idx`. Give it a default:"
+                " `dataloader_idx=0`."
+            )
 
 
 def _requires(function: Callable[..., Any], name: str) -> bool:
@@ -155,7 +158,9 @@ def _requires(function: Callable[..., Any], name: str) -> bool:
 
 
 def no_grad_context(inference_mode: bool) -> AbstractContextManager[Any]:
-    """The context of an evaluation: torch's inference mode, or (where its tensors might meet autograd later) without gradients."""
+    """The context of an evaluation: torch's inference mode, or (where its tensors might meet autograd later) without
+    gradients.
+    """
     return torch.inference_mode() if inference_mode else torch.no_grad()
 
 
@@ -166,4 +171,6 @@ def check_step(module: Any, name: str, method: str) -> None:
         MisconfigurationException: it has no such step.
     """
     if not is_overridden(name, module):
-        raise MisconfigurationException(f"`Trainer.{method}` needs `{type(module).__name__}.{name}`, which isn't defined.")
+        raise MisconfigurationException(
+            f"`Trainer.{method}` needs `{type(module).__name__}.{name}`, which isn't defined."
+        )

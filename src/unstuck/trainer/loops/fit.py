@@ -11,7 +11,7 @@ import torch
 
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.data.seed import isolate_rng
-from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, is_overridden, takes_argument
+from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
 from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation, load_training
 from unstuck.trainer.loops.checks import warn_of_eval_mode, warn_of_uncovered_parameters
@@ -115,9 +115,7 @@ def _start_epoch(run: Run) -> None:
 def _train_epoch(run: Run) -> None:
     """Runs the batches of one epoch."""
     progress, module, logbook, settings, signals = run.progress, run.module, run.logbook, run.settings, run.signals
-    if progress.current_epoch > 0:
-        begin_pass(run.train)
-    elif run.train.batches is None:
+    if progress.current_epoch > 0 or run.train.batches is None:
         begin_pass(run.train)
     batches, run.train.batches = run.train.batches, None
     if progress.should_stop and _may_stop(run):
@@ -219,7 +217,7 @@ def _watches_a_metric(callback: object) -> bool:
 def _validate(run: Run, accumulating: bool) -> None:
     """A validation within the fit."""
     if not accumulating:
-        if is_overridden("on_validation_model_zero_grad", run.module):
+        if has_own("on_validation_model_zero_grad", run.module):
             call_module_hook(run.module, "on_validation_model_zero_grad")
         else:
             run.module.zero_grad()
@@ -254,11 +252,13 @@ def _validation_is_due(run: Run, is_last: bool) -> bool:
 
 
 def _bind_schedulers(run: Run) -> Callable[[str, bool], None] | None:
-    """Steps the schedulers of an interval ("step" or "epoch"), those that watch a metric or the others; None without schedulers."""
+    """Steps the schedulers of an interval ("step" or "epoch"), those that watch a metric or the others; None without
+    schedulers.
+    """
     configs, module, progress, logbook = run.strategy.lr_scheduler_configs, run.module, run.progress, run.logbook
     if not configs or not module.automatic_optimization:
         return None
-    own = module.lr_scheduler_step if is_overridden("lr_scheduler_step", module) else None
+    own = module.lr_scheduler_step if has_own("lr_scheduler_step", module) else None
     precision = run.precision
 
     def update(interval: str, on_plateau: bool) -> None:
@@ -296,7 +296,8 @@ def _may_stop(run: Run) -> bool:
     enough_steps = not bounds.min_steps or progress.global_step >= bounds.min_steps
     if not (enough_epochs and enough_steps):
         message = (
-            f"A stop was asked for, but `min_epochs={bounds.min_epochs}` or `min_steps={bounds.min_steps}` isn't reached: the training"
+            f"A stop was asked for, but `min_epochs={bounds.min_epochs}` or `min_steps={bounds.min_steps}` isn't"
+            " reached: the training"
             " goes on."
         )
         if message not in run.said:

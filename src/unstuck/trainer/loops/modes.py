@@ -1,4 +1,6 @@
-"""What an evaluation must leave as it found it: train and eval mode of each module, buffers, gradients, random state."""
+"""What an evaluation must leave as it found it: train and eval mode of each module, buffers, gradients, random
+state.
+"""
 
 from __future__ import annotations
 
@@ -31,23 +33,29 @@ class EvaluationTraces:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._versions = [(name, tensor, tensor._version) for name, tensor in _state(module) if not tensor.is_inference()]
+        self._versions = [
+            (name, tensor, tensor._version) for name, tensor in _state(module) if not tensor.is_inference()
+        ]
         self._rng = torch.random.get_rng_state()
 
     def report(self, said: set[str]) -> None:
-        """Tells, once per run, what was touched: parameters and buffers by a warning, the random state by an info line."""
+        """Tells, once per run, what was touched: parameters and buffers by a warning, the random state by an info
+        line.
+        """
         changed = [name for name, tensor, version in self._versions if tensor._version != version]
         if changed:
             shown = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
             self._once(
-                f"The validation changed state of the model that training uses: {shown}. With and without validation the training now"
+                f"The validation changed state of the model that training uses: {shown}. With and without validation"
+                " the training now"
                 " differs.",
                 said,
                 warn=True,
             )
         if not torch.equal(self._rng, torch.random.get_rng_state()):
             self._once(
-                "The validation drew from torch's global random numbers, so training goes on with others than it would have without"
+                "The validation drew from torch's global random numbers, so training goes on with others than it"
+                " would have without"
                 " validation. `Trainer(isolate_validation=True)` puts the random state back after each validation.",
                 said,
                 warn=False,

@@ -8,7 +8,7 @@ import torch
 
 from unstuck.messages import rank_zero_warn
 from unstuck.trainer.data.transfer import move_data_to_device
-from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, is_overridden, takes_argument
+from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
 from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import begin_pass, bind_transfer, load_evaluation
 from unstuck.trainer.loops.evaluate import check_dataloader_idx, no_grad_context
@@ -41,14 +41,16 @@ def _predict(run: Run) -> list[Any] | list[list[Any]] | None:
         return None
     combined = data.combined
     if combined.mode != "sequential":
-        raise ValueError("`Trainer.predict` goes through its loaders one after the other: `CombinedLoader(mode='sequential')`.")
+        raise ValueError(
+            "`Trainer.predict` goes through its loaders one after the other: `CombinedLoader(mode='sequential')`."
+        )
     combined.limits = data.max_batches
     begin_pass(data)
     numbered = len(combined.flattened) > 1
     check_dataloader_idx(module, ("predict_step",), numbered, "predict")
     check_dataloader_idx(module, ("on_predict_batch_start", "on_predict_batch_end"), numbered, "predict")
     modes = capture_modes(module)
-    if is_overridden("on_predict_model_eval", module):
+    if has_own("on_predict_model_eval", module):
         call_module_hook(module, "on_predict_model_eval")
     else:
         module.eval()

@@ -18,7 +18,8 @@ Step = Callable[..., Any]
 class Precision:
     """32-bit floats throughout ("32-true"): the module and its batches stay as they are.
 
-    A subclass overrides what differs. Nothing here is called in a step where the answer is "nothing to do": :meth:`wrap_step` hands
+    A subclass overrides what differs. Nothing here is called in a step where the answer is "nothing to do":
+    :meth:`wrap_step` hands
     the user's method back, :attr:`converts_batches` and :attr:`scaler` are read once per run.
     """
 
@@ -77,7 +78,7 @@ class Precision:
     def check_clipping(self, optimizer: Optimizer) -> None:
         """Raises if the gradients of this optimiser can't be clipped in this precision."""
 
-    def clip_gradients(self, optimizer: Optimizer, clip_val: float | None, algorithm: Any = None) -> None:
+    def clip_gradients(self, optimizer: Any, clip_val: float | None, algorithm: Any = None) -> None:
         """Clips the gradients of an optimiser's parameters.
 
         Args:

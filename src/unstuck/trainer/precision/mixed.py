@@ -41,7 +41,10 @@ class MixedPrecision(Precision):
         self.scaler = scaler
 
     def autocast_context_manager(self) -> torch.autocast:
-        """A fresh context for the forward pass. The cast weights aren't kept between uses, so gradients of shared ones add up in 32 bits."""
+        """A fresh context for the forward pass.
+
+        The cast weights aren't kept between uses, so gradients of shared ones add up in 32 bits.
+        """
         return torch.autocast(self.device, dtype=self.dtype, cache_enabled=False)
 
     def wrap_step(self, step: Step) -> Step:
@@ -93,7 +96,8 @@ class MixedPrecision(Precision):
     def check_clipping(self, optimizer: Optimizer) -> None:
         if self.scaler is not None and _unscales_itself(optimizer):
             raise RuntimeError(
-                f"The gradients of {type(optimizer).__qualname__} can't be clipped with precision='16-mixed': a fused optimiser unscales"
+                f"The gradients of {type(optimizer).__qualname__} can't be clipped with precision='16-mixed': a fused"
+                " optimiser unscales"
                 " them itself inside of its step. Make it with `fused=False`."
             )
 

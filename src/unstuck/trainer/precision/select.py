@@ -18,7 +18,8 @@ def select_precision(precision: str | int | None, device_type: str) -> Precision
     """The precision for the Trainer's argument.
 
     Args:
-        precision: a name of :data:`PRECISIONS`, or the short forms 64, 32, 16, "bf16" (which mean the mixed ones for 16 bits); None is "32-true".
+        precision: a name of :data:`PRECISIONS`, or the short forms 64, 32, 16, "bf16" (which mean the mixed ones for
+            16 bits); None is "32-true".
         device_type: the kind of device that computes.
 
     Raises:
@@ -34,7 +35,8 @@ def select_precision(precision: str | int | None, device_type: str) -> Precision
     name = _ALIASES.get(name, name)
     if name not in PRECISIONS:
         raise ValueError(
-            f"`Trainer(precision={precision!r})` is not known. Choose one of {', '.join(repr(known) for known in PRECISIONS)}."
+            f"`Trainer(precision={precision!r})` is not known. Choose one of"
+            f" {', '.join(repr(known) for known in PRECISIONS)}."
         )
     if name == "32-true":
         return Precision()

@@ -1,0 +1,149 @@
+"""What a Trainer adds to a training step: ours and Lightning's, against the same loop written by hand.
+
+All three run the same two-layer network on the same batches, in turn within each round, on one thread, so that a
+machine that slows down
+slows down all of them. Run it as ``python -m benchmarks.trainer_overhead``.
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+BATCHES = 400
+BATCH_SIZE = 32
+WIDTH = 64
+ROUNDS = 5
+# Our overhead may be at most this part of Lightning's.
+TARGET = 1 / 8
+
+QUIET: dict[str, Any] = {
+    "accelerator": "cpu",
+    "max_epochs": 1,
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
+def make_network() -> nn.Module:
+    """The two-layer network."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+
+
+def make_loader() -> DataLoader[Any]:
+    """The batches; the collation costs all three the same."""
+    generator = torch.Generator().manual_seed(0)
+    samples = BATCHES * BATCH_SIZE
+    x, y = torch.randn(samples, WIDTH, generator=generator), torch.randn(samples, 1, generator=generator)
+    return DataLoader(_Batches(x, y), batch_size=None)
+
+
+class _Batches(TensorDataset):
+    """A dataset whose items are whole batches."""
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        rows = slice(index * BATCH_SIZE, (index + 1) * BATCH_SIZE)
+        return tuple(tensor[rows] for tensor in self.tensors)
+
+
+def raw(logs: bool) -> float:
+    """Seconds of the loop written by hand (which logs nothing)."""
+    network, loader = make_network(), make_loader()
+    optimizer = torch.optim.Adam(network.parameters())
+    network.train()
+    start = time.perf_counter()
+    for x, y in loader:
+        loss = nn.functional.mse_loss(network(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return time.perf_counter() - start
+
+
+def trained_by(library: Any) -> Callable[[bool], float]:
+    """Seconds of the same training by a Trainer, from the start of the training to its end."""
+
+    class Module(library.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self, logs: bool) -> None:
+            super().__init__()
+            self.network, self.logs, self.seconds = make_network(), logs, 0.0
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            loss = nn.functional.mse_loss(self.network(x), y)
+            if self.logs:
+                self.log("loss", loss)
+            return loss
+
+        def on_train_start(self) -> None:
+            self.seconds -= time.perf_counter()
+
+        def on_train_end(self) -> None:
+            self.seconds += time.perf_counter()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters())
+
+    def measure(logs: bool) -> float:
+        module = Module(logs)
+        library.Trainer(**QUIET).fit(module, make_loader())
+        return float(module.seconds)
+
+    return measure
+
+
+def measure_all(logs: bool, rounds: int = ROUNDS) -> dict[str, float]:
+    """Microseconds per step of each contender: the best of all rounds, which are run in turn."""
+    import lightning.pytorch as lightning
+
+    import unstuck
+
+    contenders = {"raw": raw, "unstuck": trained_by(unstuck), "lightning": trained_by(lightning)}
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for measure in contenders.values():
+        measure(logs)
+    for _ in range(rounds):
+        for name, measure in contenders.items():
+            seconds[name].append(measure(logs))
+    return {name: min(values) / BATCHES * 1e6 for name, values in seconds.items()}
+
+
+def main() -> None:
+    """Prints the table."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    import lightning.pytorch  # noqa: F401 - it sets its logger's level when it is imported
+
+    for name in ("lightning.pytorch", "unstuck"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    print(f"two-layer network, batch {BATCH_SIZE}, Adam, one thread; microseconds per step, best of {ROUNDS} rounds")
+    print(f"{'':24}{'raw':>8}{'unstuck':>10}{'lightning':>11}{'added':>8}{'added by L.':>13}{'ratio':>8}")
+    ratios = []
+    for text, logs in (("no logging", False), ("one self.log per step", True)):
+        times = measure_all(logs)
+        own, other = times["unstuck"] - times["raw"], times["lightning"] - times["raw"]
+        ratios.append(own / other)
+        print(
+            f"{text:24}{times['raw']:8.0f}{times['unstuck']:10.0f}{times['lightning']:11.0f}"
+            f"{own:8.1f}{other:13.1f}{own / other:8.3f}"
+        )
+    verdict = "held" if max(ratios) <= TARGET else "missed"
+    print(f"target {TARGET:.3f}: {verdict} (mean ratio {statistics.mean(ratios):.3f})")
+
+
+if __name__ == "__main__":
+    main()
