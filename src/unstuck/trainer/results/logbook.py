@@ -142,7 +142,9 @@ class Logbook:
         name = "validate" if self._sanity_checking else loop
         if name not in self._stores:
             self._stores[name] = ResultStore(training=name == "train", context=self._context)
-        self.store = self._stores[name]
+        outer, self.store = self.store, self._stores[name]
+        if outer is not None:
+            self.store.begin_inside(outer)
         self._outputs = []
         return self.store
 

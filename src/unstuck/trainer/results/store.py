@@ -23,7 +23,14 @@ from unstuck.trainer.results.batch_size import extract_batch_size
 from unstuck.trainer.results.holders import Group, MetricHolder, RunContext
 from unstuck.trainer.results.metric_objects import attribute_of_metric, is_metric, is_metric_collection
 from unstuck.trainer.results.options import LogOptions, Settings, resolve_settings
-from unstuck.trainer.results.values import accumulation_dtype, check_loggable, gather, gather_checked, snapshot
+from unstuck.trainer.results.values import (
+    accumulation_dtype,
+    check_loggable,
+    gather,
+    gather_checked,
+    mixed_kinds,
+    snapshot,
+)
 
 __all__ = ["Published", "ResultStore", "RunContext"]
 
@@ -79,6 +86,14 @@ class ResultStore:
         self._batch = batch
         self._batch_size = None
         self.dataloader_idx = dataloader_idx
+
+    def begin_inside(self, outer: ResultStore) -> None:
+        """The loop begins between two batches of another one.
+
+        Until its first batch the outer loop's step values are what is published: what the hooks before it log becomes
+        visible with that batch. This is Lightning's timing.
+        """
+        self._in_first_batch = outer._in_first_batch
 
     def end_batch(self) -> None:
         """The batch is done with: let go of it."""
@@ -200,6 +215,10 @@ class ResultStore:
 
     def _settings(self, name: str, options: LogOptions) -> Settings:
         """Resolve and check one key, against what it was logged with before, too."""
+        if "/dataloader_idx_" in name:
+            raise MisconfigurationException(
+                f"`self.log({name!r}, ...)`: the loader's index is added to the name, so it can't be part of it."
+            )
         settings = resolve_settings(
             self.hook, name, options, self.dataloader_idx, distributed=self.context.reduce is not None
         )
@@ -227,11 +246,9 @@ class ResultStore:
         if holder is None:
             holder = MetricHolder(settings, value) if metric else Group([settings], accumulation_dtype())
             self._places[settings.key] = holder, 0
-        if metric != isinstance(holder, MetricHolder):
-            raise MisconfigurationException(
-                f"`self.log({name!r}, ...)` got a metric object here and a value there. Give one of them another name."
-            )
         if isinstance(holder, MetricHolder):
+            if not metric:
+                raise mixed_kinds(name)
             holder.metric = value
         return holder
 

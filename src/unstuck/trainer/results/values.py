@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_warn
 from unstuck.trainer.results.metric_objects import is_metric
 
-__all__ = ["accumulation_dtype", "check_loggable", "gather", "gather_checked", "snapshot", "to_scalars"]
+__all__ = ["accumulation_dtype", "check_loggable", "gather", "gather_checked", "mixed_kinds", "snapshot", "to_scalars"]
 
 _SUMMABLE = (torch.float32, torch.float64)
 _TENSORS = frozenset({Tensor, torch.nn.Parameter})
@@ -37,6 +38,13 @@ def check_loggable(name: str, value: object) -> None:
         raise ValueError(f"`self.log({name!r}, ...)` got a {type(value).__name__}, which can't be logged.")
 
 
+def mixed_kinds(name: str) -> MisconfigurationException:
+    """Return the error for a key under which both a metric object and a value are logged."""
+    return MisconfigurationException(
+        f"`self.log({name!r}, ...)` got a metric object here and a value there. Give one of them another name."
+    )
+
+
 def snapshot(name: str, value: Any, keep_graph: bool = False) -> Tensor:
     """Copy a value, so that what the caller does to it later doesn't change what was logged.
 
@@ -51,9 +59,12 @@ def snapshot(name: str, value: Any, keep_graph: bool = False) -> Tensor:
 
     Raises:
         ValueError: when the tensor has more than one element, or none, or the value is neither number nor tensor.
+        MisconfigurationException: when it is a metric object, as values were logged under its key before.
     """
     if not isinstance(value, Tensor):
         check_loggable(name, value)
+        if is_metric(value):
+            raise mixed_kinds(name)
         return torch.tensor(value, dtype=accumulation_dtype())
     if value.numel() != 1:
         raise ValueError(
