@@ -144,7 +144,8 @@ class Moments:
         self.draws.clear()
 
     def _take(self, kind: str, frame: FrameType | None, **more: Any) -> None:
-        if self._taken % _RESCAN == 0:
+        # often at first, when the program is still making its objects
+        if self._taken % _RESCAN == 0 or self._taken & (self._taken - 1) == 0:
             self._generators = tuple(_find_generators(frame))
         self._taken += 1
         names = _pass_values if kind == "step" else _values

@@ -38,6 +38,7 @@ class PlainSource:
         self._hooks = module_hooks._global_forward_pre_hooks
         self._hook_id: int | None = None
         self._armed = False
+        self._compiles = False
         self._pid = os.getpid()
         self._in_backward = 0
         self.original_backward: Callable[..., None] = torch.autograd.backward
@@ -65,6 +66,7 @@ class PlainSource:
         patch(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._wrap_schedule_step)
         patch(dataloader.DataLoader, "__iter__", self._wrap_loader_iter)
         patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_loader_next)
+        patch(torch, "compile", self._wrap_compile)
         os.register_at_fork(after_in_child=self._forked)
 
     def close(self) -> None:
@@ -91,9 +93,39 @@ class PlainSource:
             self._hooks.pop(self._hook_id, None)
 
     def _arm(self) -> None:
-        if not self._armed and self._hook_id is not None and not self._bus.muted:
+        if not self._armed and self._hook_id is not None and not self._compiles and not self._bus.muted:
             self._armed = True
             self._hooks[self._hook_id] = self._forward_hook
+
+    def _wrap_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """From the first use of ``torch.compile`` on no module hook is set.
+
+        Compiled code is guarded on the absence of global hooks, so one that comes and goes would compile it again; and
+        torch warns about them. A compiled module's own call tells what the hook would have told.
+        """
+
+        @functools.wraps(original)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            self._disarm()
+            first = not self._compiles
+            self._compiles = True
+            compiled = original(*args, **kwargs)
+            if first:
+                from torch._dynamo.eval_frame import OptimizedModule
+
+                self._patches.replace(OptimizedModule, "__call__", self._wrap_compiled_call)
+            return compiled
+
+        return compile
+
+    def _wrap_compiled_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if not _compiling() and torch.is_grad_enabled():
+                self._bus.forward_begins(module, args, kwargs, sys._getframe(1))
+            return original(module, *args, **kwargs)
+
+        return __call__
 
     # -- optimisers --------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import io
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+
+from unstuck.measure.rng import is_generator
 
 __all__ = ["HeapSnapshot", "HeapTooLargeError"]
 
@@ -26,7 +28,7 @@ _MOST_ARRAY_BYTES = 256 * 2**20
 
 _OPAQUE = (
     str, bytes, int, float, complex, bool, type(None), type, range, slice, ModuleType, CodeType, FrameType,
-    BuiltinFunctionType, torch.dtype, torch.device, torch.Size, torch.Generator, np.generic, np.dtype,
+    BuiltinFunctionType, torch.dtype, torch.device, torch.Size, np.generic, np.dtype,
 )  # fmt: skip
 
 
@@ -39,12 +41,13 @@ class HeapSnapshot:
 
     Attributes:
         tensors: every tensor that was met.
+        generators: every random generator that was met.
         modules: every module that was met.
-        iterators: names of types of iterators that were met directly among the roots; drawing from one can't be undone.
     """
 
     def __init__(self, roots: Iterable[Any]) -> None:
         self.tensors: dict[int, torch.Tensor] = {}
+        self.generators: dict[int, Any] = {}
         self.modules: dict[int, torch.nn.Module] = {}
         self._undo: list[Callable[[], None]] = []
         self._keep: list[Any] = []  # identities must not be used again while the snapshot lives
@@ -72,6 +75,9 @@ class HeapSnapshot:
         """Remember one object; returns what it holds."""
         if isinstance(value, torch.Tensor):
             self.tensors[id(value)] = value
+            return []
+        if is_generator(value):
+            self.generators[id(value)] = value
             return []
         if isinstance(value, np.ndarray):
             self._remember_array(value)
@@ -121,7 +127,7 @@ class HeapSnapshot:
 
     def _visit_slot(self, value: Any, kind: type, name: str) -> list[Any]:
         descriptor = kind.__dict__.get(name)
-        if descriptor is None or not hasattr(descriptor, "__set__"):
+        if not isinstance(descriptor, MemberDescriptorType) or name == "__weakref__":
             return []
         try:
             inner = descriptor.__get__(value, kind)
@@ -129,7 +135,8 @@ class HeapSnapshot:
             return []
 
         def undo() -> None:
-            descriptor.__set__(value, inner)
+            if descriptor.__get__(value, kind) is not inner:
+                descriptor.__set__(value, inner)
 
         self._undo.append(undo)
         return [inner]

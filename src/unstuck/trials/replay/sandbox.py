@@ -44,10 +44,9 @@ def sandbox(
         backward: called in place of ``torch.autograd.backward``.
     """
     optimizers = list(optimizers)
-    others = [generator for generator, _ in start.others]
-    now = rng.capture(others)
     parameters = [item for optimizer in optimizers for group in optimizer.param_groups for item in group["params"]]
-    heap = HeapSnapshot([*roots, *optimizers])
+    heap = HeapSnapshot([*roots, *optimizers, *(generator for generator, _ in start.others)])
+    now = rng.capture(heap.generators.values())
     tensors = {id(tensor): tensor for tensor in (*heap.tensors.values(), *parameters)}
     gradients = [(tensor, tensor.grad) for tensor in tensors.values() if tensor.is_leaf]
     known = [*tensors.values(), *(gradient for _, gradient in gradients if gradient is not None)]
