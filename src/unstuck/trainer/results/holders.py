@@ -16,6 +16,9 @@ from unstuck.trainer.results.values import accumulation_dtype
 
 __all__ = ["Group", "MetricHolder", "Reduce", "RunContext"]
 
+# All integers up to it are.
+EXACT_IN_FLOAT32 = 2**24
+
 Reduce = Callable[[Tensor, Any, str], Tensor]
 """Reduces a tensor over all processes: ``reduce(tensor, process_group, "mean" | "sum" | "max" | "min")``."""
 
@@ -51,6 +54,8 @@ class Group:
 
     __slots__ = (
         "_epoch",
+        "_last_batch_size",
+        "_last_factor",
         "dtype",
         "empty",
         "keep_graph",
@@ -73,6 +78,8 @@ class Group:
         self.reduction = first.reduction
         self.synced = first.synced
         self.keep_graph = first.enable_graph
+        self._last_batch_size: int | None = None
+        self._last_factor: int | Tensor = 1
         self.reset()
 
     def reset(self) -> None:
@@ -106,7 +113,7 @@ class Group:
         if self.reduction == "mean":
             # Two operations, no fused one: the product is rounded before it is added. Never in place, as sums that were
             # begun in inference mode can't be changed outside of it, and as published values must not change.
-            self.total = total + (values if batch_size == 1 else values * batch_size)
+            self.total = total + (values if batch_size == 1 else values * self._factor(batch_size))
             self.weight = self.weight + batch_size
         elif self.reduction == "sum":
             self.total = total + values
@@ -135,6 +142,16 @@ class Group:
                 value = value / (_reduce(weight.to(value.dtype), settings, context) if self.synced else weight)
             self._epoch = value
         return self._epoch
+
+    def _factor(self, batch_size: int) -> int | Tensor:
+        """Return the batch size in the form with which a product takes half the time, where that changes no bit."""
+        if batch_size != self._last_batch_size:
+            exact = isinstance(batch_size, int) and abs(batch_size) <= EXACT_IN_FLOAT32
+            self._last_factor = (
+                torch.tensor(float(batch_size), dtype=torch.float32, device="cpu") if exact else batch_size
+            )
+            self._last_batch_size = batch_size
+        return self._last_factor
 
     def split(self) -> list[Group]:
         """Return one group for each value, with its history."""

@@ -65,7 +65,7 @@ def snapshot(name: str, value: Any, keep_graph: bool = False) -> Tensor:
         check_loggable(name, value)
         if is_metric(value):
             raise mixed_kinds(name)
-        return torch.tensor(value, dtype=accumulation_dtype())
+        return torch.tensor(value, dtype=accumulation_dtype(), device="cpu")
     if value.numel() != 1:
         raise ValueError(
             f"`self.log({name!r}, ...)` got a tensor of shape {tuple(value.shape)}, but only one element can be logged."
@@ -100,7 +100,7 @@ def gather(values: Sequence[Any]) -> Tensor | None:
             return None
         return _summable(stacked.detach() if stacked.requires_grad else stacked)
     if kinds <= _NUMBERS:
-        return torch.tensor(values, dtype=accumulation_dtype())
+        return torch.tensor(values, dtype=accumulation_dtype(), device="cpu")
     return None
 
 
@@ -139,7 +139,9 @@ def to_scalars(metrics: Mapping[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"The metric {name!r} has {value.numel()} elements, so it is no scalar.")
             alike.setdefault((value.device, value.dtype), []).append(name)
     for names in alike.values():
-        host_values = torch.stack([metrics[name].detach().reshape(()) for name in names]).tolist()
+        with torch.no_grad():
+            values = [metrics[name] if metrics[name].ndim == 0 else metrics[name].reshape(()) for name in names]
+            host_values = torch.stack(values).tolist()
         scalars.update(zip(names, host_values, strict=True))
     return scalars
 
