@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from unstuck.trials.tracing.lineage import Lineage
-from unstuck.trials.tracing.memory import Memory, Region, Storage, strided
+from unstuck.trials.tracing.memory import Memory, Region, Storage, scan, strided
 from unstuck.trials.tracing.modules import prefixed, roots
 
 __all__ = ["Leaves", "tensors_in"]
@@ -88,6 +88,14 @@ class Leaves:
         return "constant", None
 
     def intended(self, storage: Storage, infinite: bool) -> bool:
-        """Whether a non-finite number that was there before the step may be meant: an infinity in a constant."""
-        kinds = {kind for kind, _, _ in self._known.get(storage.key, [])}
-        return infinite and not kinds & {"batch", "parameter"}
+        """Whether what was there before the step may be meant: an infinity in a constant, a buffer or a mask."""
+        return infinite and not any(
+            kind == "parameter" or (kind == "batch" and not _is_mask(tensor))
+            for kind, _, tensor in self._known.get(storage.key, [])
+        )
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds nothing but 0 and infinities: made to be added to scores."""
+    seen = scan(tensor.detach())
+    return seen.bad and seen.low == 0 and seen.high == 0

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from unstuck.trials.tracing.alignment import ALL, IGNORED, UNKNOWN, Alignment, Operand, align
-from unstuck.trials.tracing.memory import Memory, Storage, geometry
+from unstuck.trials.tracing.memory import Geometry, Memory, Storage, geometry
 from unstuck.trials.tracing.ops import Operation, bound_arguments
 
 __all__ = ["MIXED", "NONE", "SAMPLE", "STATISTIC", "Lineage"]
@@ -93,6 +93,7 @@ class Lineage:
                 if existed and not op.view:
                     self._store(tensor, None)
             return [None] * len(outputs)
+        args, kwargs = on_cpu(args), on_cpu(kwargs)
         try:
             if op.view:
                 found = self._through_view(op, func, args, kwargs, inputs, shadows, outputs)
@@ -128,8 +129,7 @@ class Lineage:
         if dense is None:
             storage.shadows = {place: uniform(MIXED, tensor.dim())}
             return
-        view = dense.as_strided(*place)
-        view.copy_(shadow.expand(tensor.shape)) if shadow is not None else view.zero_()
+        _put(dense, place, shadow)
         storage.shadows = {place: shadow}
 
     def _through_view(
@@ -175,11 +175,21 @@ def _dense(storage: Storage, itemsize: int) -> Shadow | None:
     if extent > LARGEST:
         return None
     dense = torch.zeros(extent, dtype=torch.int32)
-    for (size, stride, offset), shadow in storage.shadows.items():
-        if shadow is not None:
-            dense.as_strided(size, stride, offset).copy_(shadow.expand(size))
+    for place, shadow in storage.shadows.items():
+        _put(dense, place, shadow)
     storage.dense = dense
     return dense
+
+
+def _put(dense: Shadow, place: Geometry, shadow: Shadow | None) -> None:
+    """Write a region's shadow into its storage's."""
+    view = folded(dense.as_strided(*place))
+    if shadow is None:
+        view.zero_()
+    elif any(size > 1 == kept for size, kept in zip(shadow.shape, view.shape, strict=True)):
+        view.fill_(MIXED)  # expanded memory that several samples share
+    else:
+        view.copy_(shadow.expand(view.shape))
 
 
 def uniform(code: int, ndim: int) -> Shadow:
@@ -282,6 +292,17 @@ def aligned(shadow: Shadow | None, alignment: Alignment, ndim: int) -> Shadow | 
         rest = [dim for dim, to in enumerate(alignment) if to == ALL]
         shadow = shadow.permute(order + rest)
     return shadow.reshape(sizes)
+
+
+def on_cpu(value: Any) -> Any:
+    """Arguments with their indices and masks where shadows are."""
+    if isinstance(value, torch.Tensor):
+        return value if value.device.type == "cpu" or value.is_floating_point() else value.detach().cpu()
+    if isinstance(value, (list, tuple)):
+        return [on_cpu(item) for item in value]
+    if isinstance(value, dict):
+        return {name: on_cpu(item) for name, item in value.items() if name != "device"}
+    return value
 
 
 def _through(

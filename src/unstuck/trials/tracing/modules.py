@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+_COMPILED = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 __all__ = ["ModuleStack", "module_names", "tidy"]
 
@@ -55,6 +58,7 @@ class ModuleStack:
     def __init__(self, models: Mapping[str, torch.nn.Module]) -> None:
         self._names = module_names(models)
         self._running: list[torch.nn.Module] = []
+        self._filter: Any = None
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def innermost(self) -> str | None:
@@ -68,6 +72,9 @@ class ModuleStack:
     def open(self) -> None:
         """Install the hooks."""
         self._running.clear()
+        # Said of any compiled module that runs meanwhile, and of no concern: the hooks only count.
+        warnings.filterwarnings("ignore", message=_COMPILED)
+        self._filter = warnings.filters[0]
         self._handles = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
@@ -79,6 +86,8 @@ class ModuleStack:
             handle.remove()
         self._handles = []
         self._running.clear()
+        if self._filter in warnings.filters:
+            warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:
         self._running.append(module)

@@ -83,6 +83,11 @@ class OpTrace:
         """Number of operations traced so far."""
         return len(self._recorder.records)
 
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Operations that couldn't be looked at (on tensors without memory of their own), and why."""
+        return tuple(self._recorder.failures)
+
     def origin_of(self, *tensors: torch.Tensor, phase: str = "forward") -> Origin | None:
         """Where the first NaN or infinity on the path to ``tensors`` came from; None if they hold none.
 
@@ -109,7 +114,7 @@ class OpTrace:
         gradients = [tensor.grad for tensor in tensors if tensor.grad is not None]
         return self.origin_of(*gradients, phase="backward")
 
-    def _origin(self, found: Found, phase: str) -> Origin:
+    def _origin(self, found: Found, phase: str) -> Origin | None:
         if found.output is None:
             return self._leaf(found, phase)
         record = found.record
@@ -156,9 +161,11 @@ class OpTrace:
             return user_name(found.at.op.name)
         return None
 
-    def _leaf(self, found: Found, phase: str) -> Origin:
+    def _leaf(self, found: Found, phase: str) -> Origin | None:
         assert found.region is not None
         kind, name = self._leaves.name(found.region)
+        if kind == "constant" and self._recorder.failures:
+            return None  # an operation that wasn't seen may have written it
         record = found.record
         reader = record
         if record is not None and record.derivative:

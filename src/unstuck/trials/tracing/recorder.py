@@ -36,6 +36,10 @@ _NO_NODE = 2**63
 # Up to this many indices are copied, so that a later write can't change what is known of a non-finite result.
 _COPIED = 2**20
 _POSITIONS = 4096
+# What looking at an exotic tensor (a subclass without memory of its own) may raise; the user's step goes on.
+_CANT_LOOK = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
+
+Source = tuple[str, int, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,7 @@ class Recorder(TorchDispatchMode):
         self.records: list[Record] = []
         self.by_sequence: dict[tuple[int, int], list[Record]] = {}
         self.scalars: list[Record] = []
+        self.failures: list[str] = []
         self._module = module
         self._budget = keep_bytes
         self._held: set[int] = set()
@@ -153,23 +158,35 @@ class Recorder(TorchDispatchMode):
         keywords = dict(kwargs) if kwargs else {}
         op = operation(func)
         record = self._begin(op, func)
-        with torch.no_grad():
-            sources = [
-                (name, place, view)
-                for name, place, tensor in tensor_arguments(op, args, keywords)
-                if (view := strided(tensor)) is not None
-            ]
-            if not op.view:
-                self._look_at_inputs(record, args, keywords, sources)
-            shadows = self._shadows(op, sources)
+        sources: list[Source] = []
+        shadows: list[torch.Tensor | None] = []
+        seen = False
+        try:
+            with torch.no_grad():
+                sources = [
+                    (name, place, view)
+                    for name, place, tensor in tensor_arguments(op, args, keywords)
+                    if (view := strided(tensor)) is not None
+                ]
+                if not op.view:
+                    self._look_at_inputs(record, args, keywords, sources)
+                shadows = self._shadows(op, sources)
+            seen = True
+        except _CANT_LOOK as error:
+            self.failures.append(f"{op.name}: {error}")
         result = func(*args, **keywords)
-        with torch.no_grad():
-            if op.view:
-                self._after_view(op, func, args, keywords, sources, shadows, result)
-            else:
-                for entry, shadow in zip(record.inputs, shadows, strict=True):
-                    entry.shadow = shadow
-                self._after(record, args, keywords, sources, shadows, result)
+        if not seen:
+            return result
+        try:
+            with torch.no_grad():
+                if op.view:
+                    self._after_view(op, func, args, keywords, sources, shadows, result)
+                else:
+                    for entry, shadow in zip(record.inputs, shadows, strict=True):
+                        entry.shadow = shadow
+                    self._after(record, args, keywords, sources, shadows, result)
+        except _CANT_LOOK as error:
+            self.failures.append(f"{op.name}: {error}")
         return result
 
     def _begin(self, op: Operation, func: Any) -> Record:
@@ -217,7 +234,7 @@ class Recorder(TorchDispatchMode):
         record: Record,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        sources: list[tuple[str, int, torch.Tensor]],
+        sources: list[Source],
     ) -> None:
         op = record.op
         for name, place, tensor in sources:
@@ -266,7 +283,7 @@ class Recorder(TorchDispatchMode):
                 return known if not known.bad else None
         return None
 
-    def _shadows(self, op: Operation, sources: list[tuple[str, int, torch.Tensor]]) -> list[torch.Tensor | None]:
+    def _shadows(self, op: Operation, sources: list[Source]) -> list[torch.Tensor | None]:
         if self.lineage is None:
             return [None] * len(sources)
         return [None if name in op.out_only else self.lineage.of(tensor) for name, _, tensor in sources]
@@ -277,7 +294,7 @@ class Recorder(TorchDispatchMode):
         func: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        sources: list[tuple[str, int, torch.Tensor]],
+        sources: list[Source],
         shadows: list[torch.Tensor | None],
         result: Any,
     ) -> None:
@@ -295,7 +312,7 @@ class Recorder(TorchDispatchMode):
         record: Record,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        sources: list[tuple[str, int, torch.Tensor]],
+        sources: list[Source],
         shadows: list[torch.Tensor | None],
         result: Any,
     ) -> None:
@@ -326,7 +343,7 @@ class Recorder(TorchDispatchMode):
             if op.elementwise and len(record.outputs) == 1:
                 self._pick(record, sources, outputs[0][2])
 
-    def _pick(self, record: Record, sources: list[tuple[str, int, torch.Tensor]], output: torch.Tensor) -> None:
+    def _pick(self, record: Record, sources: list[Source], output: torch.Tensor) -> None:
         """Keep the numbers that went into the elements that this operation may have turned bad itself."""
         kinds = record.outputs[0].scan.kinds
         assert kinds is not None
@@ -349,6 +366,8 @@ def _kept(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         if as_argument(value) or value.layout is not torch.strided:
             return StandIn(tuple(value.shape))
+        if value.device.type != "cpu":
+            return value.detach().cpu()
         return value.detach().clone() if value.numel() <= _COPIED else value.detach()
     if isinstance(value, (list, tuple)):
         return [_kept(item) for item in value]
@@ -356,7 +375,7 @@ def _kept(value: Any) -> Any:
 
 
 def _written(
-    op: Operation, sources: list[tuple[str, int, torch.Tensor]], result: Any, known: set[int]
+    op: Operation, sources: list[Source], result: Any, known: set[int]
 ) -> list[tuple[int, int, torch.Tensor, bool]]:
     """The tensors that an operation wrote: index, slot, tensor, and whether its memory existed before."""
     found: list[tuple[int, int, torch.Tensor, bool]] = []
