@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -189,7 +190,13 @@ class TensorBoardLogger(Logger):
         device = next((parameter.device for parameter in model.parameters()), None)
         if device is not None:
             example = move_data_to_device(example, device)
-        self.experiment.add_graph(model, example)
+        try:
+            with warnings.catch_warnings():
+                # torch warns that its tracer is deprecated, but TensorBoard knows no other form of a graph.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.experiment.add_graph(model, example)
+        except Exception as error:  # noqa: BLE001 - a drawing must not stop a training
+            rank_zero_warn(f"The model's graph isn't written to TensorBoard, as it can't be traced: {error}")
 
     @rank_zero_only
     def save(self) -> None:
