@@ -39,10 +39,9 @@ class AttributeDict(dict[str, Any]):
         return [*super().__dir__(), *(key for key in self if isinstance(key, str))]
 
     def __repr__(self) -> str:
-        width = max((len(str(key)) for key in self), default=0)
-        return "\n".join(
-            f"{str(key) + ':':{width + 1}} {value}" for key, value in sorted(self.items(), key=_text_of_key)
-        )
+        names = {key: f'"{key}":' for key in self}
+        width = max(map(len, names.values()), default=0)
+        return "\n".join(f"{names[key]:{width}} {self[key]}" for key in sorted(self, key=str))
 
 
 class HyperparametersMixin:
@@ -190,7 +189,3 @@ def _as_mapping(chosen: Any) -> MutableMapping[str, Any]:
         f"`save_hyperparameters` got a {type(chosen).__name__}, but only names of arguments, a dictionary, an"
         " argparse.Namespace or another mutable mapping can be saved."
     )
-
-
-def _text_of_key(item: tuple[Any, Any]) -> str:
-    return str(item[0])
