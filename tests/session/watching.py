@@ -49,14 +49,14 @@ class Watched:
         return lines[0]
 
 
-def watch(program: str, folder: Path, options: SessionOptions = SessionOptions()) -> Watched:
+def watch(program: str, folder: Path, options: SessionOptions | None = None) -> Watched:
     """Run ``program`` (with the usual imports before it) as ``__main__`` under a session."""
     file = folder / "train.py"
     file.write_text(PRELUDE + textwrap.dedent(program))
     linecache.checkcache(str(file))
     module = ModuleType("__main__")
     module.__file__ = str(file)
-    session = Session(replace(options, script=file))
+    session = Session(replace(options or SessionOptions(), script=file))
     output = io.StringIO()
     stopped: int | None = None
     main = sys.modules["__main__"]

@@ -58,12 +58,15 @@ class _Attempt:
     count: int = 0
     loss: tuple[torch.Tensor, ...] = ()
     refusal: str | None = None
+    running: bool = False
 
     def backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
         """Stands for ``torch.autograd.backward`` inside the sandbox."""
+        if self.running:  # reentrant: checkpointing computes a part again and differentiates it
+            return self.run_backward(tensors, *args, **kwargs)
         self.count += 1
         if self.count < self.route.target:
-            return  # an earlier call's gradients don't matter, and its graph may be needed again
+            return None  # an earlier call's gradients don't matter, and its graph may be needed again
         self.finish((tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors), args, kwargs)
         raise _Reached
 
@@ -71,7 +74,11 @@ class _Attempt:
         self.loss = tensors
         self.refusal = self.accepts(tensors)
         if self.refusal is None and self.needs_gradients:
-            self.run_backward(tensors, *args, **(kwargs or {}))
+            self.running = True
+            try:
+                self.run_backward(tensors, *args, **(kwargs or {}))
+            finally:
+                self.running = False
 
 
 def replay(

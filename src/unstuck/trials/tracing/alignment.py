@@ -139,6 +139,8 @@ def _layer_norm(arguments: dict[str, Any], operand: Operand, result: tuple[int, 
     if name in ("weight", "bias"):
         if output != 0 or len(result) < normalized:
             return IGNORED
+        if "grad_out" in arguments or "grad_output" in arguments:
+            return (ALL,) * len(shape)
         return tuple(range(len(result) - normalized, len(result)))
     if name in ("mean", "rstd"):
         return _trailing(shape, result, leading) if output == 0 else (ALL,) * len(shape)

@@ -69,6 +69,8 @@ _ELEMENTWISE = frozenset(
         "hardsigmoid_backward",
         "hardswish_backward",
         "rsub",
+        "hardswish",
+        "masked_fill",
         "log_sigmoid",
         "rrelu_with_noise",
         "rrelu_with_noise_backward",
