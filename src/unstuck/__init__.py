@@ -12,9 +12,19 @@ if TYPE_CHECKING:
     from unstuck.trainer.data.limits import Overfit
     from unstuck.trainer.data.seed import seed_everything
     from unstuck.trainer.module import LightningModule
+    from unstuck.trainer.optimization import SKIP_STEP
     from unstuck.trainer.trainer import Trainer
 
-__all__ = ["Callback", "LightningDataModule", "LightningModule", "Overfit", "Trainer", "__version__", "seed_everything"]
+__all__ = [
+    "SKIP_STEP",
+    "Callback",
+    "LightningDataModule",
+    "LightningModule",
+    "Overfit",
+    "Trainer",
+    "__version__",
+    "seed_everything",
+]
 
 __version__ = "0.1.0.dev0"
 
@@ -23,6 +33,7 @@ _HOMES = {
     "Callback": "unstuck.callbacks.callback",
     "LightningDataModule": "unstuck.trainer.data.datamodule",
     "LightningModule": "unstuck.trainer.module",
+    "SKIP_STEP": "unstuck.trainer.optimization",
     "Overfit": "unstuck.trainer.data.limits",
     "Trainer": "unstuck.trainer.trainer",
     "seed_everything": "unstuck.trainer.data.seed",

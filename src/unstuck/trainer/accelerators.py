@@ -79,7 +79,7 @@ def _parse_devices(devices: list[int] | str | int, kind: str) -> list[int]:
     if isinstance(devices, str):
         parts = [part.strip() for part in devices.split(",") if part.strip()]
         if not parts or not all(part.lstrip("-").isdigit() for part in parts):
-            raise refusal
+            raise TypeError(str(refusal))
         numbers = [int(part) for part in parts]
         devices = numbers if "," in devices else numbers[0]
     if isinstance(devices, (list, tuple)):

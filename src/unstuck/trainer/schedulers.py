@@ -178,7 +178,7 @@ def warn_of_misfits(configs: list[LRSchedulerConfig], epochs: float, optimizer_s
         steps = steps_of_scheduler(config, epochs, optimizer_steps)
         if steps == float("inf") or steps < 1:
             continue
-        length, end = _own_length(config.scheduler), _end_of_rate(config.scheduler)
+        length, end = _own_length(config.scheduler, steps), _end_of_rate(config.scheduler)
         if length is not None and length.steps > MISFIT_FACTOR * steps:
             text, consequence = length.text, f"only {steps:.0f} of its {length.steps:g} steps will be made"
         elif end is not None and end.steps * MISFIT_FACTOR < steps:
@@ -199,8 +199,13 @@ class _Length:
     steps: float
 
 
-def _own_length(scheduler: Any) -> _Length | None:
-    """The number of steps for which a schedule was made, by its own arguments."""
+def _own_length(scheduler: Any, steps: float) -> _Length | None:
+    """The number of steps for which a schedule was made, by its own arguments.
+
+    Args:
+        scheduler: the scheduler.
+        steps: those that it will get; a lambda that has moved the rate by then isn't called too long.
+    """
     if isinstance(scheduler, lr_scheduler.OneCycleLR):
         return _Length(f"total_steps={scheduler.total_steps}", scheduler.total_steps)
     if isinstance(scheduler, lr_scheduler.CosineAnnealingLR):
@@ -212,7 +217,7 @@ def _own_length(scheduler: Any) -> _Length | None:
         return None if first is None else _Length(f"milestones from {first}", first)
     if isinstance(scheduler, lr_scheduler.StepLR):
         return _Length(f"step_size={scheduler.step_size}", scheduler.step_size)
-    if isinstance(scheduler, lr_scheduler.LambdaLR):
+    if isinstance(scheduler, lr_scheduler.LambdaLR) and not _has_moved(scheduler, int(steps)):
         return _end_of_lambda(scheduler)
     return None
 
@@ -220,13 +225,23 @@ def _own_length(scheduler: Any) -> _Length | None:
 def _end_of_rate(scheduler: Any) -> _Length | None:
     """The step from which on a schedule has nothing sensible left: the rate is (nearly) 0, or turns back up."""
     if isinstance(scheduler, (lr_scheduler.OneCycleLR, lr_scheduler.CosineAnnealingLR, lr_scheduler.PolynomialLR)):
-        return _own_length(scheduler)
+        return _own_length(scheduler, 0)
     if isinstance(scheduler, lr_scheduler.LambdaLR):
         return _end_of_lambda(scheduler)
     if isinstance(scheduler, (lr_scheduler.StepLR, lr_scheduler.ExponentialLR)) and 0 < scheduler.gamma < 1:
         decays = math.ceil(math.log(GONE) / math.log(scheduler.gamma))
         return _Length(f"gamma={scheduler.gamma:g}", decays * getattr(scheduler, "step_size", 1))
     return None
+
+
+def _has_moved(scheduler: lr_scheduler.LambdaLR, steps: int) -> bool:
+    """Whether the user's factor is another one after so many steps, by a tenth at least."""
+    factor = scheduler.lr_lambdas[0]
+    try:
+        first, last = factor(0), factor(steps)
+    except Exception:  # noqa: BLE001 - the user's function may refuse any step number but its own
+        return True
+    return bool(abs(last - first) > 0.1 * abs(first))
 
 
 def _end_of_lambda(scheduler: lr_scheduler.LambdaLR) -> _Length | None:

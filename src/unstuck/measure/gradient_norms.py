@@ -1,0 +1,110 @@
+"""The norm of each gradient, and of all together, in one fused pass that never waits for the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["grad_norm", "norms_of", "parse_norm_type", "total_of"]
+
+# Formats in which squares overflow or vanish early; their norms are computed and kept in float32.
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+def grad_norm(module: nn.Module, norm_type: float | int | str, group_separator: str = "/") -> dict[str, Tensor]:
+    """The p-norms of a module's gradients.
+
+    Call it in ``on_before_optimizer_step``, where gradients are complete and unscaled, and log what it returns::
+
+        def on_before_optimizer_step(self, optimizer):
+            self.log_dict(grad_norm(self, norm_type=2))
+
+    Args:
+        module: whose parameters; a shared one counts once, one without gradient not at all.
+        norm_type: p, a number above 0 or infinity, also as text ("inf").
+        group_separator: stands between the kind of norm and the parameter's name.
+
+    Returns:
+        ``grad_{p}_norm{group_separator}{name}`` for each parameter with a gradient, and ``grad_{p}_norm_total``, the
+        norm of all gradients as one vector; scalar tensors on the gradients' devices. Empty if there is no gradient.
+
+    Raises:
+        ValueError: p isn't above 0.
+    """
+    p = parse_norm_type(norm_type)
+    found = [(name, parameter.grad) for name, parameter in module.named_parameters() if parameter.grad is not None]
+    if not found:
+        return {}
+    norms = norms_of([grad for _, grad in found], p)
+    named = {f"grad_{p}_norm{group_separator}{name}": norm for (name, _), norm in zip(found, norms, strict=True)}
+    named[f"grad_{p}_norm_total"] = total_of(norms, p)
+    return named
+
+
+def parse_norm_type(norm_type: float | int | str) -> float:
+    """p as a float.
+
+    Raises:
+        ValueError: it is no number, or isn't above 0.
+    """
+    p = float(norm_type)
+    if not p > 0:
+        raise ValueError(f"`norm_type` must be a number above 0 or 'inf', got {norm_type!r}.")
+    return p
+
+
+@torch.no_grad()
+def norms_of(gradients: Sequence[Tensor], p: float) -> list[Tensor]:
+    """The p-norm of each tensor.
+
+    Args:
+        gradients: dense or sparse, of any devices and dtypes.
+        p: above 0, maybe infinite.
+
+    Returns:
+        Scalars in the order of ``gradients``, each on its tensor's device; float32 for 16-bit formats.
+    """
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    values = [gradient if gradient.layout is torch.strided else _stored(gradient) for gradient in gradients]
+    norms: list[Tensor] = [torch.empty(0)] * len(values)
+    for index, value in enumerate(values):
+        if value.numel() == 0:
+            # Of nothing there is no largest element.
+            norms[index] = value.new_zeros((), dtype=_kept(value.abs().dtype))
+        else:
+            groups.setdefault((value.device, value.dtype), []).append(index)
+    for (_, dtype), indices in groups.items():
+        group = [values[index] for index in indices]
+        of_group = torch._foreach_norm(group, p, dtype=torch.float32 if dtype in _NARROW else None)
+        for index, norm in zip(indices, of_group, strict=True):
+            norms[index] = norm
+    return norms
+
+
+@torch.no_grad()
+def total_of(norms: Sequence[Tensor], p: float) -> Tensor:
+    """The p-norm of all tensors as one vector, from the p-norms of each.
+
+    Args:
+        norms: scalars, at least one.
+        p: above 0, maybe infinite.
+
+    Returns:
+        A scalar on the first one's device.
+    """
+    first = norms[0]
+    same = all(norm.device == first.device for norm in norms)
+    gathered = torch.stack(list(norms) if same else [norm.to(first.device, non_blocking=True) for norm in norms])
+    return gathered.max() if math.isinf(p) else torch.linalg.vector_norm(gathered, p)
+
+
+def _stored(gradient: Tensor) -> Tensor:
+    """The values that a sparse gradient stores; the rest are zeros, which no norm sees."""
+    return gradient.coalesce().values() if gradient.layout is torch.sparse_coo else gradient.values()
+
+
+def _kept(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in _NARROW else dtype
