@@ -50,8 +50,10 @@ class Forgetful(Plain):
 def test_a_forgotten_return_is_an_error_that_names_the_place() -> None:
     with (
         pytest.warns(UserWarning, match="None"),
-        pytest.raises(MisconfigurationException, match=r"Forgetful\.training_step.*test_silent_failures\.py:\d+.*None
-        on all 6"),
+        pytest.raises(
+            MisconfigurationException,
+            match=r"Forgetful\.training_step.*test_silent_failures\.py:\d+.*None on all 6",
+        ),
     ):
         fit(Forgetful())
 
@@ -157,7 +159,7 @@ schedulers = torch.optim.lr_scheduler
     [
         (lambda o: schedulers.CosineAnnealingLR(o, T_max=600), {}, "T_max=600"),
         (lambda o: schedulers.CosineAnnealingLR(o, T_max=10), {"interval": "step"}, "T_max=10"),
-        (lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=10), {"interval": "step", "frequency": 1}, "total_steps=10"),
+        (lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=10), {"interval": "step"}, "total_steps=10"),
         (lambda o: schedulers.MultiStepLR(o, [300, 500]), {}, "milestones from 300"),
         (lambda o: schedulers.StepLR(o, 200), {}, "step_size=200"),
         (lambda o: schedulers.StepLR(o, 1, gamma=0.1), {"interval": "step"}, "gamma=0.1"),
@@ -167,7 +169,6 @@ schedulers = torch.optim.lr_scheduler
 )
 def test_a_schedule_of_another_length_than_the_run_is_told(make: Any, keys: dict[str, Any], word: str) -> None:
     module = scheduled(make, **keys)
-    module.trainer_epochs = 10
     said: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
