@@ -575,6 +575,13 @@ _TABLE: tuple[Row, ...] = (
         "mask only classes that can't be targets, and take log_softmax instead of softmax().log()",
     ),
     Row(
+        _ops("ctc_loss"),
+        None,
+        _always,
+        "the CTC loss is infinite: a target needs more steps than its input has (repeated labels need one more each)",
+        "drop such pairs, or pass zero_infinity=True; check input_lengths after strided layers",
+    ),
+    Row(
         _ops("layer_norm group_norm batch_norm rms_norm instance_norm"),
         None,
         _always,

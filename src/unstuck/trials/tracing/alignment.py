@@ -313,6 +313,19 @@ def _recurrent(arguments: dict[str, Any], operand: Operand, result: tuple[int, .
     return tuple(batch if dim == mine else ALL for dim in range(len(shape)))
 
 
+def _ctc(arguments: dict[str, Any], operand: Operand, result: tuple[int, ...], output: int) -> Alignment:
+    """Log probabilities are (time, batch, class), the loss is (batch,) and its derivative like the probabilities."""
+    name, _, shape = operand
+    batch = 1 if len(result) == 3 and "grad" in arguments else 0
+    if name == "log_probs":
+        return (ALL, batch, ALL) if len(shape) == 3 else (ALL,) * len(shape)
+    if not shape or len(arguments["log_probs"].shape) != 3:
+        return (ALL,) * len(shape)
+    if name == "targets" and len(shape) == 1:
+        return (ALL,)
+    return (batch,) + (ALL,) * (len(shape) - 1)
+
+
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(
         [
@@ -339,7 +352,14 @@ _RULES: dict[str, Rule] = {
     ),
     **dict.fromkeys(["fft_r2c", "fft_c2c", "fft_c2r"], _along("dim")),
     **dict.fromkeys(
-        ["mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss"],
+        [
+            "mse_loss",
+            "binary_cross_entropy_with_logits",
+            "smooth_l1_loss",
+            "huber_loss",
+            "binary_cross_entropy",
+            "soft_margin_loss",
+        ],
         _loss,
     ),
     **dict.fromkeys(
@@ -452,6 +472,8 @@ _RULES: dict[str, Rule] = {
         _matrices,
     ),
     "embedding": _embedding,
+    "ctc_loss": _ctc,
+    "ctc_loss_backward": _ctc,
     "copy": _copy,
     "fill": _unread,
     "zero": _unread,

@@ -349,7 +349,7 @@ def operation(func: Any) -> Operation:
         written=tuple(written),
         out_only=frozenset(out_only),
         numbers=tuple(numbers),
-        view=aliases and not written,
+        view=(aliases and not written) or name == "unsafe_view",  # a view that its schema doesn't tell
         foreach="::_foreach_" in schema.name
         or "::_fused_ada" in schema.name
         or "::_fused_sgd" in schema.name
