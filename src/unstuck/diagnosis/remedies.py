@@ -183,6 +183,12 @@ def _leaf(origin: Origin) -> Advice:
             f"the parameter{name} held {origin.value} before this step",
             "look at the step before: its gradient or update made the weight non-finite (or the checkpoint holds it)",
         )
+    if origin.leaf in ("buffer", "constant") and origin.value != "nan":
+        return Advice(
+            f"{origin.value} in {'the buffer' + name if origin.leaf == 'buffer' else 'a constant'} reaches the loss: "
+            "what it masks is also chosen",
+            "make sure that a target (an action, a label) is never masked, or mask with a large finite number",
+        )
     if origin.leaf == "buffer":
         return Advice(
             f"the buffer{name} held {origin.value} before this step",
@@ -650,6 +656,15 @@ _TABLE: tuple[Row, ...] = (
         _always,
         lambda origin: f"{origin.op} met a matrix without full rank",
         "add a small multiple of the identity, or drop dependent columns",
+    ),
+    Row(
+        _ops("masked_fill full fill new_full full_like scalar_tensor where index_fill scatter add sub mul"),
+        "forward",
+        lambda origin: any(math.isinf(number) for number in origin.scalars),
+        lambda origin: (
+            f"{origin.value} that was put in on purpose ({origin.op}) reaches the loss: what is masked is also chosen"
+        ),
+        "make sure that a target (an action, a label) is never masked, or mask with a large finite number",
     ),
     # Overflow of what is otherwise harmless.
     Row(

@@ -294,6 +294,46 @@ def test_infinity_of_the_forward_pass_that_a_mask_hid() -> None:
     assert origin.backward_op is not None
 
 
+@pytest.mark.parametrize("change", [lambda v: v.sqrt_(), lambda v: v.mul_(2).pow_(0.5), lambda v: v.copy_(v.sqrt())])
+def test_in_place_on_a_view(change: Any) -> None:
+    x = torch.rand(4, 3) + 0.5
+    x[2, 1] = 0
+    weight = torch.ones(3, requires_grad=True)
+
+    def loss() -> Tensor:
+        y = x * weight * 1.0
+        change(y[1:, 1:])
+        torch.zeros(3).add_(1)
+        return y.sum()
+
+    origin = gradient_origin(loss, [weight], x)
+    assert origin.op in ("sqrt", "pow")
+    assert (origin.sample, origin.chain[-1].line) == (2, line_of(change, 0))
+
+
+def test_target_that_is_masked() -> None:
+    logits = torch.randn(4, 5)
+    target = torch.tensor([0, 1, 2, 2])
+
+    def loss() -> Tensor:
+        masked = logits.masked_fill(torch.arange(5) == 2, -INF)
+        return F.cross_entropy(masked, target)
+
+    origin = loss_origin(loss, (logits, target))
+    assert (origin.op, origin.value, origin.sample, origin.scalars) == ("masked_fill", "-inf", 2, (-INF,))
+
+
+def test_ignored_targets_are_off_the_path() -> None:
+    logits = torch.randn(4, 5)
+    logits[[1, 3]] = 3e38
+
+    def loss() -> Tensor:
+        return F.cross_entropy(logits * 2, torch.tensor([0, -100, 2, 3]))
+
+    origin = loss_origin(loss, logits)
+    assert (origin.op, origin.sample) == ("mul", 3)
+
+
 def test_logsumexp_over_nothing() -> None:
     score = torch.zeros(3, 2, requires_grad=True)
     ban = torch.zeros(3, 2)

@@ -20,6 +20,8 @@ from unstuck.trials.tracing.walk import Found, walk
 __all__ = ["OpTrace"]
 
 _LAST_NODE = 2**63
+# How often a derivative may have been derived again.
+_ORDERS = 4
 
 
 class OpTrace:
@@ -190,27 +192,35 @@ class OpTrace:
 
     def _forward(self, record: Record) -> Record | None:
         """The forward operation whose derivative ``record`` is a part of."""
-        seen = 0
-        while record.node is not None and seen < 4:
-            name, thread, sequence = record.node
-            if sequence >= _LAST_NODE:
+        for _ in range(_ORDERS):
+            if record.node is None or record.node[2] >= _LAST_NODE:
                 return None
-            candidates = self._recorder.by_sequence.get((thread, sequence)) or next(
-                (
-                    records
-                    for (_, other), records in self._recorder.by_sequence.items()
-                    if other == sequence and any(_is_node_of(name, entry) for entry in records)
-                ),
-                [],
-            )
-            candidates = [candidate for candidate in candidates if candidate.time < record.time]
+            name, thread, sequence = record.node
+            if name.endswith("CopySlices"):
+                sequence -= 1  # wraps the node of an operation in place on a view, made just before it
+            candidates = [
+                candidate
+                for candidate in self._recorder.by_sequence.get((thread, sequence), [])
+                if candidate.time < record.time
+            ] or self._elsewhere(name, sequence)
             if not candidates:
                 return None
             record = next((candidate for candidate in candidates if _is_node_of(name, candidate)), candidates[0])
+            if name.endswith("CopySlices"):  # it may have copied what it was about to overwrite
+                record = next((candidate for candidate in candidates if candidate.op.written), record)
             if not record.derivative:
                 return record
-            seen += 1
         return None
+
+    def _elsewhere(self, name: str, sequence: int) -> list[Record]:
+        """A node that another thread runs: sequence numbers count per thread, so the name must agree too."""
+        return [
+            record
+            for (_, other), records in self._recorder.by_sequence.items()
+            if other == sequence
+            for record in records
+            if _is_node_of(name, record)
+        ]
 
     def _sample(self, found: Found, record: Record, forward: Record | None) -> int | None:
         assert found.output is not None

@@ -12,6 +12,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -268,7 +269,22 @@ class _Moved:
         return result.reshape(self.source)
 
 
-Relation = _Aligned | _Moved
+class _Selected:
+    """Of elements that belong together by dimension, only those that an index selects."""
+
+    def __init__(self, relation: _Aligned, selected: torch.Tensor) -> None:
+        self.relation, self.selected = relation, selected
+
+    def forward(self, mask: torch.Tensor) -> torch.Tensor:
+        """Elements of the result that depend on a marked and selected element of the input."""
+        return self.relation.forward(mask & self.selected)
+
+    def backward(self, mask: torch.Tensor) -> torch.Tensor:
+        """Selected elements of the input on which a marked element of the result depends."""
+        return self.relation.backward(mask) & self.selected
+
+
+Relation = _Aligned | _Moved | _Selected
 
 
 def _relations(record: Record, output: Output) -> list[Relation | None]:
@@ -285,13 +301,28 @@ def _relations(record: Record, output: Output) -> list[Relation | None]:
         alignments = align(record.op, arguments, operands, output.shape, output.index, output.slot)
     except (IndexError, KeyError, TypeError, ValueError):
         alignments = [UNKNOWN] * len(operands)
-    return [
+    relations: list[Relation | None] = [
         _related(alignment, entry, output) if entry.name not in record.op.out_only else None
         for alignment, entry in zip(alignments, record.inputs, strict=True)
     ]
+    if record.op.name in ("nll_loss_forward", "nll_loss2d_forward"):
+        return [_picked(relation, entry, arguments) for relation, entry in zip(relations, record.inputs, strict=True)]
+    return relations
 
 
-def _related(alignment: Alignment, entry: Input, output: Output) -> Relation | None:
+def _picked(relation: Relation | None, entry: Input, arguments: dict[str, Any]) -> Relation | None:
+    """A negative log likelihood reads the targets' classes only."""
+    target = arguments["target"]
+    if entry.name != "self" or not isinstance(relation, _Aligned) or not isinstance(target, torch.Tensor):
+        return relation
+    classes = 1 if len(entry.shape) > 1 else 0
+    counted = target != arguments["ignore_index"]
+    index = target.clamp(0, entry.shape[classes] - 1).unsqueeze(classes)
+    selected = torch.zeros(entry.shape, dtype=torch.bool)
+    return _Selected(relation, selected.scatter(classes, index, counted.unsqueeze(classes)))
+
+
+def _related(alignment: Alignment, entry: Input, output: Output) -> _Aligned | None:
     if alignment == IGNORED:
         return None
     if isinstance(alignment, str) or len(alignment) != len(entry.shape) or not _fits(alignment, entry, output):
