@@ -67,7 +67,7 @@ class Pace:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.completed = 0
-        self._name = name
+        self.name = name
         self._description = description
         self._total = int(total) if math.isfinite(total) else None
         self._epochs_left = epochs_left
@@ -93,7 +93,7 @@ class Pace:
         """Return the state as of now."""
         elapsed = self.elapsed()
         return Stretch(
-            name=self._name,
+            name=self.name,
             description=self._description,
             completed=self.completed,
             total=self._total,

@@ -24,6 +24,7 @@ class PlainDisplay:
     # A log file shall not fill up, and whoever follows it shall not wait for long.
     interval = 10.0
     closing_interval = 1.0
+    draws_at_once = False
 
     def __init__(self, console: Console, metrics_format: str) -> None:
         self._console = console
@@ -34,7 +35,7 @@ class PlainDisplay:
         line = progress_line(stretch, metrics, self._metrics_format)
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def close(self, name: str) -> None:
+    def close(self, name: str, nested: bool) -> None:
         """A loop has ended: there is nothing to take away."""
 
     def stop(self) -> None:

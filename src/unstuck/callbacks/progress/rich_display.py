@@ -53,13 +53,14 @@ class RichDisplay:
         console: to draw on.
         columns: of rich. Besides rich's own fields they find ``batches``, ``rate``, ``times`` and ``metrics`` in
             ``task.fields``.
-        leave: whether a bar of training stays when its epoch has ended.
+        leave: whether the bars of ended loops stay when the next one begins.
         theme: styles and formats.
     """
 
-    # Faster than this the eye can't follow.
-    interval = 0.1
+    # Faster than this nobody reads numbers.
+    interval = 0.2
     closing_interval = 0.0
+    draws_at_once = True
 
     def __init__(
         self, console: Console, columns: Sequence[ProgressColumn], leave: bool, theme: RichProgressBarTheme
@@ -69,6 +70,7 @@ class RichDisplay:
         self._leave = leave
         self._theme = theme
         self._tasks: dict[str, TaskID] = {}
+        self._finished: list[str] = []
         self._progress = Progress(
             *columns,
             console=console,
@@ -81,6 +83,12 @@ class RichDisplay:
 
     def show(self, stretch: Stretch, metrics: Mapping[str, Any]) -> None:
         """Draw a loop's bar, and all others."""
+        for name in self._finished:
+            if self._leave:
+                self._tasks.pop(name)  # it stays above the new one
+            elif name != stretch.name:
+                self._progress.remove_task(self._tasks.pop(name))
+        self._finished = []
         left = stretch.seconds_left
         fields: dict[str, Any] = {
             "description": stretch.description,
@@ -97,11 +105,20 @@ class RichDisplay:
             self._tasks[stretch.name] = self._progress.add_task(**fields)
         self._progress.refresh()
 
-    def close(self, name: str) -> None:
-        """A loop has ended: take its bar away, or let it stand above the next one."""
-        task = self._tasks.pop(name, None)
-        if task is not None and not (self._leave and name == "train"):
-            self._progress.remove_task(task)
+    def close(self, name: str, nested: bool) -> None:
+        """A loop has ended.
+
+        Args:
+            name: which one.
+            nested: whether it ran inside another loop, below whose bar there is no place for it any more. Otherwise the
+                bar stays until the next loop begins.
+        """
+        if name not in self._tasks:
+            return
+        if nested:
+            self._progress.remove_task(self._tasks.pop(name))
+        else:
+            self._finished.append(name)
 
     def stop(self) -> None:
         """The run has ended: give the terminal back."""

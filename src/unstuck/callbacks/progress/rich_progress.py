@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["RichProgressBar"]
 
 # Drawing may take this part of the time.
-SHARE = 0.01
+SHARE = 0.005
 
 
 class RichProgressBar(ProgressBar):
     """Bars in a terminal; plain lines with the same content where the output is none.
 
-    It draws as rarely as needed to take less than one percent of the time, in a terminal at most ten times a second,
+    It draws as rarely as needed to take less than one percent of the time, in a terminal at most five times a second,
     else at most every ten seconds and at the ends of epochs.
 
     Args:
@@ -54,8 +54,11 @@ class RichProgressBar(ProgressBar):
         self._enabled = True
         self._display: RichDisplay | PlainDisplay | None = None
         self._paces: dict[str, Pace] = {}
+        # When drawing is due, and until when it would take more than its share.
         self._next_draw = 0.0
-        self._last_draw = float("-inf")
+        self._paid_until = 0.0
+        self._drawn_at: dict[str, float] = {}
+        self._undrawn_end: Pace | None = None
 
     @property
     def refresh_rate(self) -> int:
@@ -200,8 +203,11 @@ class RichProgressBar(ProgressBar):
             pace.resume()
 
     def _begin(self, name: str, description: str, total: int | float, epochs_left: int | None = None) -> None:
-        if self.is_enabled:
-            self._paces[name] = Pace(name, description, total, epochs_left)
+        if self.is_disabled:
+            return
+        pace = self._paces[name] = Pace(name, description, total, epochs_left)
+        if self._start().draws_at_once and time.perf_counter() >= self._paid_until:
+            self._draw(pace)
 
     def _advance(self, name: str, batch_idx: int) -> None:
         pace = self._paces.get(name)
@@ -215,10 +221,16 @@ class RichProgressBar(ProgressBar):
         pace = self._paces.pop(name, None)
         if pace is None:
             return
+        pace.pause()
         display = self._start()
-        if time.perf_counter() - self._last_draw >= display.closing_interval:
-            self._draw(pace)
-        display.close(name)
+        nested = bool(self._paces)
+        if not nested:  # else the loop around shows the same metrics soon
+            now = time.perf_counter()
+            if now >= self._paid_until and now - self._drawn_at.get(name, 0.0) >= display.closing_interval:
+                self._draw(pace)
+            else:
+                self._undrawn_end = pace
+        display.close(name, nested)
 
     def _draw(self, pace: Pace) -> None:
         metrics = self.get_metrics(self.trainer, self.trainer.lightning_module)
@@ -226,8 +238,11 @@ class RichProgressBar(ProgressBar):
         # Waiting for the metrics is the device's time; what follows is ours.
         begin = time.perf_counter()
         display.show(pace.stretch(), metrics)
-        self._last_draw = time.perf_counter()
-        self._next_draw = self._last_draw + max(display.interval, (self._last_draw - begin) / SHARE)
+        end = time.perf_counter()
+        self._undrawn_end = None
+        self._drawn_at[pace.name] = end
+        self._paid_until = end + (end - begin) / SHARE
+        self._next_draw = max(end + display.interval, self._paid_until)
 
     def _start(self) -> RichDisplay | PlainDisplay:
         if self._display is None:
@@ -237,13 +252,17 @@ class RichProgressBar(ProgressBar):
                 self._display = RichDisplay(terminal, columns, self._leave, self.theme)
             else:
                 self._display = PlainDisplay(terminal, self.theme.metrics_format)
+                self._next_draw = time.perf_counter() + self._display.interval
         return self._display
 
     def _stop(self) -> None:
         if self._display is not None:
+            if self._undrawn_end is not None:
+                self._draw(self._undrawn_end)
             self._display.stop()
             self._display = None
         self._paces = {}
+        self._undrawn_end = None
 
     def _console(self) -> Console:
         if self._console_kwargs is None:
