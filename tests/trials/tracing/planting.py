@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 INF = float("inf")
 
@@ -224,6 +225,17 @@ class Block(nn.Module):
         return x + 0.5 * h
 
 
+class Planted(nn.Module):
+    """The bad operation in a module of its own."""
+
+    def __init__(self, plant: Plant) -> None:
+        super().__init__()
+        self.plant = plant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.plant.apply(x)
+
+
 class Program:
     """One random training step.
 
@@ -262,6 +274,9 @@ class Program:
             ["plain", "flat", "permuted", "transposed", "subset", "halves", "reversed", "scattered"]
         )
         self.join = rng.choice(["add", "mul", "cat", "mean", "slice", "matmul", "stack", "index_add"])
+        self.wrapping = rng.choice(["none", "none", "module", "checkpoint", "reentrant"])
+        if self.wrapping == "module" and plant is not None:
+            self.model["planted"] = nn.Sequential(nn.Identity(), Planted(plant))
         self.order = torch.randperm(self.size, generator=torch.Generator().manual_seed(seed))
         self.reduction = rng.choice(["mean", "sum", "square", "weighted"])
 
@@ -314,6 +329,14 @@ class Program:
             return h.index_add(0, torch.arange(h.shape[0]), y.expand_as(h))
         return h + y
 
+    def bad(self, x: Tensor) -> Tensor:
+        assert self.plant is not None
+        if self.wrapping == "module":
+            return self.model["planted"](x)
+        if self.wrapping in ("checkpoint", "reentrant"):
+            return checkpoint(self.plant.apply, x, use_reentrant=self.wrapping == "reentrant")
+        return self.plant.apply(x)
+
     def step(self) -> Tensor:
         gate = self.batch["extra"][0]
         h = self.model["embed"](self.batch["x"])
@@ -322,7 +345,10 @@ class Program:
         h, gate = self.arranged(h, gate)
         shared = h
         if self.plant is not None:
-            h = self.joined(h, self.plant.apply(prepared(self.plant.prepare, h, gate)))
+            # Off the path: a metric that nobody reads, and a bad branch that is taken out again.
+            torch.log(gate - gate).mean()
+            h = h + torch.nan_to_num((h.detach() - h.detach()).log(), 0.0, 0.0, 0.0)
+            h = self.joined(h, self.bad(prepared(self.plant.prepare, h, gate)))
         for block in self.model["after"]:
             h = h + 0.1 * block(shared) if self.plant is not None else block(h)
         out = self.model["head"](h).squeeze(-1)

@@ -13,6 +13,7 @@ from tests.trials.tracing.planting import BACKWARD, FORWARD, OWN_BACKWARD_LINE, 
 from unstuck.trials.tracing import OpTrace
 
 pytestmark = pytest.mark.filterwarnings("ignore:(std|var)\\(\\)")
+# All of them: UNSTUCK_FUZZ_SEEDS=500.
 SEEDS = int(os.environ.get("UNSTUCK_FUZZ_SEEDS", "60"))
 
 
@@ -54,9 +55,15 @@ def missed(seed: int) -> str | None:
     line = OWN_BACKWARD_LINE if "OwnSqrt" in plant.apply.__code__.co_names else plant.line
     got = (origin.phase, origin.op, origin.chain[-1].line, Path(origin.chain[-1].file).name)
     want = (plant.phase, plant.op, line, "planting.py")
-    place = f"{seed} {program.layout} {program.join} {program.reduction} x{tuple(program.batch['x'].shape)}"
+    place = (
+        f"{seed} {program.wrapping} {program.layout} {program.join} {program.reduction} "
+        f"x{tuple(program.batch['x'].shape)}"
+    )
     if got != want:
         return f"{place}: {got} instead of {want}"
+    module = "planted.1" if program.wrapping == "module" else None
+    if origin.module != module:
+        return f"{place}: module {origin.module} instead of {module}"
     wanted = program.sample if plant.sample else None
     if plant.sample and origin.sample != wanted:
         return f"{place} {plant.op} {plant.line}: sample {origin.sample} instead of {wanted}"
