@@ -111,3 +111,29 @@ def test_nothing_is_changed_and_nothing_hangs_on_the_graph() -> None:
     before = module.weight.grad.clone()
     assert not any(value.requires_grad for value in grad_norm(module, 2).values())
     assert torch.equal(module.weight.grad, before)
+
+
+def test_names_and_order_are_those_of_named_parameters() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+            self.blocks = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2, bias=False)])
+            self.again = self.blocks[0]
+            self.nothing = None
+            self.register_parameter("absent", None)
+            self.by_name = nn.ParameterDict({"w": torch.ones(2)})
+
+    module = Odd()
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    expected = [f"grad_2.0_norm/{name}" for name, _ in module.named_parameters()]
+    assert list(grad_norm(module, 2)) == [*expected, "grad_2.0_norm_total"]
+
+    class Renaming(Odd):
+        def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+            yield "only", self.scale
+
+    renaming = Renaming()
+    renaming.scale.grad = torch.ones(())
+    assert list(grad_norm(renaming, 2)) == ["grad_2.0_norm/only", "grad_2.0_norm_total"]

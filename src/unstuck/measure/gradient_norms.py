@@ -12,6 +12,8 @@ __all__ = ["grad_norm", "norms_of", "parse_norm_type", "total_of"]
 
 # Formats in which squares overflow or vanish early; their norms are computed and kept in float32.
 _NARROW = (torch.float16, torch.bfloat16)
+# What needs no sorting out.
+_PLAIN = ({(torch.strided, torch.float32)}, {(torch.strided, torch.float64)})
 
 
 def grad_norm(module: nn.Module, norm_type: float | int | str, group_separator: str = "/") -> dict[str, Tensor]:
@@ -35,13 +37,35 @@ def grad_norm(module: nn.Module, norm_type: float | int | str, group_separator: 
         ValueError: p isn't above 0.
     """
     p = parse_norm_type(norm_type)
-    found = [(name, parameter.grad) for name, parameter in module.named_parameters() if parameter.grad is not None]
+    prefix = f"grad_{p}_norm{group_separator}"
+    found: dict[str, Tensor] = {}
+    if type(module).named_parameters is nn.Module.named_parameters:
+        _collect(module, prefix, set(), found)
+    else:
+        found = {prefix + name: grad for name, own in module.named_parameters() if (grad := own.grad) is not None}
     if not found:
         return {}
-    norms = norms_of([grad for _, grad in found], p)
-    named = {f"grad_{p}_norm{group_separator}{name}": norm for (name, _), norm in zip(found, norms, strict=True)}
+    norms = norms_of(list(found.values()), p)
+    named = dict(zip(found, norms, strict=True))
     named[f"grad_{p}_norm_total"] = total_of(norms, p)
     return named
+
+
+def _collect(module: nn.Module, prefix: str, seen: set[int], found: dict[str, Tensor]) -> None:
+    """Puts the gradients of a module into ``found``, in the order and under the names of ``named_parameters``.
+
+    That method's nested generators would take as long as the norms themselves.
+    """
+    seen.add(id(module))
+    for name, parameter in module._parameters.items():
+        if parameter is not None and id(parameter) not in seen:
+            seen.add(id(parameter))
+            grad = parameter.grad
+            if grad is not None:
+                found[prefix + name] = grad
+    for name, child in module._modules.items():
+        if child is not None and id(child) not in seen:
+            _collect(child, f"{prefix}{name}.", seen, found)
 
 
 def parse_norm_type(norm_type: float | int | str) -> float:
@@ -57,7 +81,7 @@ def parse_norm_type(norm_type: float | int | str) -> float:
 
 
 @torch.no_grad()
-def norms_of(gradients: Sequence[Tensor], p: float) -> list[Tensor]:
+def norms_of(gradients: list[Tensor], p: float) -> list[Tensor]:
     """The p-norm of each tensor.
 
     Args:
@@ -67,6 +91,9 @@ def norms_of(gradients: Sequence[Tensor], p: float) -> list[Tensor]:
     Returns:
         Scalars in the order of ``gradients``, each on its tensor's device; float32 for 16-bit formats.
     """
+    kinds = {(gradient.layout, gradient.dtype) for gradient in gradients}
+    if kinds in _PLAIN and not math.isinf(p):
+        return list(torch._foreach_norm(gradients, p))
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     values = [gradient if gradient.layout is torch.strided else _stored(gradient) for gradient in gradients]
     norms: list[Tensor] = [torch.empty(0)] * len(values)
@@ -95,9 +122,10 @@ def total_of(norms: Sequence[Tensor], p: float) -> Tensor:
     Returns:
         A scalar on the first one's device.
     """
-    first = norms[0]
-    same = all(norm.device == first.device for norm in norms)
-    gathered = torch.stack(list(norms) if same else [norm.to(first.device, non_blocking=True) for norm in norms])
+    device = norms[0].device
+    if len({norm.device for norm in norms}) > 1:
+        norms = [norm.to(device, non_blocking=True) for norm in norms]
+    gathered = torch.stack(list(norms))
     return gathered.max() if math.isinf(p) else torch.linalg.vector_norm(gathered, p)
 
 
