@@ -118,9 +118,12 @@ def _run(
 @_unstuck.command("report")
 @click.argument("path", type=click.Path(path_type=Path))
 def _report(path: Path) -> int:
-    """Show a saved report again: PATH is a report's JSON file, or a run's output folder."""
-    from unstuck.report.files import read_report
+    """Show a saved report again: PATH is a report's JSON file, or a run's output folder.
+
+    The recording of a run that was killed before it could report is judged now.
+    """
+    from unstuck.cli.saved import saved_report
     from unstuck.report.terminal import show
 
-    show(read_report(path))
+    show(saved_report(path))
     return 0

@@ -6,27 +6,34 @@ import contextlib
 import io
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import unstuck
 from unstuck.cli.launcher.message import Message
+from unstuck.cli.rerun import explain_by_second_run
 from unstuck.console import console
 from unstuck.report.files import write_json, write_report
 
 __all__ = ["conclude"]
 
 
-def conclude(message: Message, verdict: dict[str, Any], failure: Exception | None) -> None:
-    """Complete the report, write it, show it.
+def conclude(
+    message: Message, verdict: dict[str, Any], failure: Exception | None, environment: Mapping[str, str]
+) -> None:
+    """Complete the report, explain by a second run what the first couldn't, write the report, show it.
 
     Args:
         message: what was asked for.
         verdict: the session's, as JSON data; empty where torch was never imported or watching failed.
         failure: what made the watching fail.
+        environment: the environment in which the script started.
     """
     out = Path(message.out)
     report = _complete(message, verdict, failure)
+    if message.rerun and report.get("rerun_step") is not None:
+        explain_by_second_run(message, report, environment)
     troubles = _save(report, out, None if message.json_file is None else Path(message.json_file))
     if not message.quiet:
         _show(report, troubles)
@@ -39,12 +46,12 @@ def _complete(message: Message, verdict: dict[str, Any], failure: Exception | No
         "version": unstuck.__version__,
         "script": message.target,
         "arguments": list(message.arguments),
-        "ending": _ending(),
         "findings": [],
         "watched": [],
         "unchecked": [],
         "cost": None,
         **verdict,
+        "ending": {**_ending(), **verdict.get("ending", {})},
         "out": message.out,
         "failure": None if failure is None else "".join(traceback.format_exception(failure)),
     }

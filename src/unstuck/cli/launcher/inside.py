@@ -48,6 +48,8 @@ class _Watch:
     def __init__(self, message: str) -> None:
         self._message = message
         self._process = os.getpid()
+        # As the script got it: a second run starts from here, whatever the script has changed since.
+        self._environment = dict(os.environ)
         self._session: Session | None = None
         self._failure: Exception | None = None
 
@@ -77,7 +79,7 @@ class _Watch:
                 from unstuck.cli.launcher.message import Message
 
                 message = Message.decode(self._message)
-                conclude(message, self._verdict(message.folder), self._failure)
+                conclude(message, self._verdict(message.folder), self._failure, self._environment)
         except KeyboardInterrupt:
             # Whoever presses Ctrl-C now doesn't want to wait for the report.
             return
@@ -115,6 +117,7 @@ def _open_session(message: Message) -> Session:
             on_nonfinite=cast('Literal["stop", "continue"]', message.on_nonfinite),
             rerun=message.rerun,
             script=None if script is None or message.target == "-" else Path(script),
+            trace_step=message.trace_step,
         )
     )
 

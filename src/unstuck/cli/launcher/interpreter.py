@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,9 +29,9 @@ def python_command(message: Message) -> list[str]:
     return [sys.executable, *interpreter_flags(sys.orig_argv), *target, *message.arguments]
 
 
-def python_environment(message: Message) -> dict[str, str]:
-    """The present environment with our message in it; the bootstrap takes it out again before the script starts."""
-    environment = dict(os.environ)
+def python_environment(message: Message, base: Mapping[str, str]) -> dict[str, str]:
+    """Environment ``base`` with our message in it; the bootstrap takes it out again before the script starts."""
+    environment = dict(base)
     path = environment.get("PYTHONPATH")
     bootstrap = str(Path(__file__).parent / "bootstrap")
     environment["PYTHONPATH"] = bootstrap if not path else bootstrap + os.pathsep + path
@@ -48,6 +49,6 @@ def become_python(message: Message) -> NoReturn:
     """
     command = python_command(message)
     try:
-        os.execve(command[0], command, python_environment(message))
+        os.execve(command[0], command, python_environment(message, os.environ))
     except OSError as error:
         raise ScriptError(f"can't start {command[0]}: {error.strerror}") from error

@@ -23,6 +23,7 @@ class Message:
         on_nonfinite: ``stop`` or ``continue``: what to do at an incident.
         rerun: whether a step that can't be replayed may be explained by a second run from the start.
         quiet: print nothing.
+        trace_step: trace everything from this optimiser step on: the run is the second one, which explains the first.
     """
 
     target: str
@@ -35,6 +36,7 @@ class Message:
     on_nonfinite: str
     rerun: bool
     quiet: bool
+    trace_step: int | None = None
 
     def encode(self) -> str:
         """One string, fit for an environment variable."""
