@@ -651,6 +651,20 @@ def test_chain_ends_at_the_given_frame() -> None:
     assert all("test_chain_ends" not in frame.function or "lambda" in frame.function for frame in origin.chain)
 
 
+def test_what_was_kept_goes_with_the_trace() -> None:
+    x = torch.rand(1000)
+    trace = OpTrace(batch=x)
+    with trace:
+        storage = (x * 2).log().untyped_storage()
+        y = (x * 2 - x * 2).sqrt()
+        probe = torch.multiprocessing.reductions.StorageWeakRef(y.untyped_storage())
+        (y.log() * 0).sum()
+    del storage, y
+    assert not probe.expired()  # log keeps its input, for the sake of a backward incident
+    del trace
+    assert probe.expired()
+
+
 def test_memory_of_an_all_finite_step_is_not_held() -> None:
     import gc
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,14 +97,18 @@ class Memory:
         return Region(self.storage(tensor), geometry(tensor), tensor.dtype)
 
     def release(self) -> None:
-        """Give the weak references back. What was recorded stays readable, but no tensor can be found any more."""
+        """Give the weak references back, and let go of all that was recorded."""
+        for storage in self._storages.values():
+            storage.writes.clear()  # a write knows its operation, and that the storage: a circle
+            storage.shadows.clear()
+        self._storages = {}
         for weak in self._weak:
             torch.UntypedStorage._free_weak_ref(weak)
         self._weak = []
-        self._storages = {}
 
     def __del__(self) -> None:
-        self.release()
+        if not sys.is_finalizing():
+            self.release()
 
 
 def geometry(tensor: torch.Tensor) -> Geometry:
@@ -217,18 +222,15 @@ def writers(
         if offsets is None:
             offsets = elements(region.geometry).expand(region.shape)
         flat = offsets[rest]
-        at = elements(write.geometry).flatten()
-        extent = max(
-            region.storage.bytes // write.itemsize, int(at.max()) + 1 if at.numel() else 1, int(flat.max()) + 1
-        )
-        owner = torch.full((extent,), -1, dtype=torch.int64)
-        owner[at] = torch.arange(at.numel())
-        hits = owner[flat]
-        covered = hits >= 0
+        at, order = elements(write.geometry).expand(write.geometry[0]).flatten().sort()
+        if not at.numel() or at[-1] < flat.min() or at[0] > flat.max():
+            continue
+        place = torch.searchsorted(at, flat).clamp_(max=at.numel() - 1)
+        covered = at[place] == flat
         if not covered.any():
             continue
         mask = torch.zeros(at.numel(), dtype=torch.bool)
-        mask[hits[covered]] = True
+        mask[order[place[covered]]] = True
         found.append((write, mask.reshape(write.geometry[0])))
         left = rest.clone()
         left[rest] = ~covered
