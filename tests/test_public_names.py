@@ -16,6 +16,7 @@ PUBLIC: dict[str, set[str]] = {
         "LightningDataModule",
         "LightningModule",
         "Overfit",
+        "SKIP_STEP",
         "Trainer",
         "__version__",
         "seed_everything",
