@@ -1,7 +1,7 @@
 """What is logged must be visible with the same keys, values and order, at the same moments, as under Lightning.
 
-A script says which hook logs what. It runs in Lightning's Trainer, and here in a loop that does nothing but tell the
-logbook.
+A script says which hook logs what. It runs in Lightning's Trainer, in a loop that does nothing but tell the logbook,
+and in our Trainer.
 """
 
 import itertools
@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torchmetrics
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+import unstuck
 from unstuck.errors import MisconfigurationException
 from unstuck.trainer.results import Logbook, LogOptions, to_scalars
 
@@ -121,8 +123,8 @@ def loader(sizes: tuple[int, ...]) -> DataLoader[Any]:
     return DataLoader([torch.zeros(size, 1) for size in sizes], batch_size=None)  # type: ignore[arg-type]
 
 
-def play_in_lightning(script: Script) -> tuple[list[Any], list[Any], str | None]:
-    class Module(lightning.LightningModule):
+def play_in_trainer(library: Any, script: Script) -> tuple[list[Any], list[Any], str | None]:
+    class Module(library.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.ones(()))
@@ -150,7 +152,7 @@ def play_in_lightning(script: Script) -> tuple[list[Any], list[Any], str | None]
         if name not in EVALUATION_HOOKS or script.val_sizes:
             setattr(Module, name, hook_method(name))
     module, rows = Module(), Rows()
-    trainer = lightning.Trainer(
+    trainer = library.Trainer(
         accelerator="cpu",
         logger=[rows],
         max_epochs=script.epochs,
@@ -307,26 +309,28 @@ scripts = st.builds(
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet_reference() -> Iterator[None]:
-    log = logging.getLogger("lightning.pytorch")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("lightning.pytorch", "unstuck")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     yield
-    log.setLevel(level)
+    for log, level in zip(logs, before, strict=True):
+        log.setLevel(level)
 
 
 def compare(script: Script) -> str | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected_seen, expected_rows, expected_error = play_in_lightning(script)
-        seen, rows, error = play_here(script)
-    assert error == expected_error
-    assert seen == expected_seen
-    assert rows == expected_rows
-    return error
+        expected_seen, expected_rows, expected_error = play_in_trainer(lightning, script)
+        for seen, rows, error in (play_here(script), play_in_trainer(unstuck, script)):
+            assert error == expected_error
+            assert seen == expected_seen
+            assert rows == expected_rows
+    return expected_error
 
 
 @given(scripts)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 def test_same_content_at_the_same_moments(script: Script) -> None:
     compare(script)
 
@@ -367,3 +371,68 @@ def test_scalars_are_numbers_of_the_same_value() -> None:
     values = {"a": torch.tensor(0.1), "b": torch.tensor([0.2], dtype=torch.float64), "c": 3, "d": torch.tensor(4)}
     assert to_scalars(values) == {"a": torch.tensor(0.1).item(), "b": 0.2, "c": 3, "d": 4}
     assert list(to_scalars(values)) == list(values)
+
+
+def train_with_metric_objects(library: Any) -> tuple[list[Any], list[Any]]:
+    seen, rows = [], Rows()
+
+    class Module(library.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 4)
+            self.accuracy = torchmetrics.classification.MulticlassAccuracy(4)
+            collection = torchmetrics.MetricCollection(
+                {
+                    "accuracy": torchmetrics.classification.MulticlassAccuracy(4),
+                    "f1": torchmetrics.classification.MulticlassF1Score(4),
+                }
+            )
+            self.train_metrics = collection.clone(prefix="train_")
+            self.val_metrics = torch.nn.ModuleList([collection.clone(prefix="val_") for _ in range(2)])
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            x, y = batch
+            logits = self.layer(x)
+            loss = torch.nn.functional.cross_entropy(logits, y)
+            self.accuracy(logits, y)
+            self.log("accuracy", self.accuracy, on_step=True, on_epoch=True, prog_bar=True)
+            self.train_metrics.update(logits, y)
+            self.log_dict(self.train_metrics, on_step=False, on_epoch=True)
+            self.log_dict({"loss": loss, "forwarded": self.accuracy}, on_step=True, on_epoch=True)
+            return loss
+
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            x, y = batch
+            self.val_metrics[dataloader_idx](self.layer(x), y)
+            self.log_dict(self.val_metrics[dataloader_idx])
+
+        def on_train_epoch_end(self) -> None:
+            seen.append([copy_metrics(trainer.callback_metrics), copy_metrics(trainer.progress_bar_metrics)])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.5)
+
+    def loader(samples: int) -> DataLoader[Any]:
+        return DataLoader(torch.utils.data.TensorDataset(torch.randn(samples, 3), torch.arange(samples) % 4), 4)
+
+    torch.manual_seed(0)
+    module = Module()
+    trainer = library.Trainer(
+        accelerator="cpu",
+        logger=[rows],
+        max_epochs=3,
+        log_every_n_steps=2,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, loader(18), [loader(9), loader(5)])
+    return [*seen, copy_metrics(trainer.callback_metrics), copy_metrics(trainer.logged_metrics)], rows.rows
+
+
+def test_metric_objects_give_the_same_numbers() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected, ours = train_with_metric_objects(lightning), train_with_metric_objects(unstuck)
+    assert ours == expected
+    assert {"accuracy_epoch", "train_f1", "forwarded_step", "val_f1/dataloader_idx_1"} <= dict(ours[0][-2]).keys()

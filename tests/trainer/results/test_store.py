@@ -94,6 +94,19 @@ def test_changing_company_changes_no_value(companies: list[set[str]]) -> None:
     assert store.published().logged == {"a_step": torch.tensor(1.0)}
 
 
+def test_values_of_other_dtypes_are_kept_apart() -> None:
+    store = new_store()
+    store.log("a", torch.tensor(0.1, dtype=torch.float64), EPOCH)
+    store.log_dict({"a": torch.tensor(0.2), "b": torch.tensor(0.3)}, EPOCH)
+    store.log_dict({"c": torch.tensor(0.5, dtype=torch.float64), "d": torch.tensor(0.25)}, EPOCH)
+    assert {name: value.dtype for name, value in epoch_values(store).items()} == {
+        "a": torch.float64,
+        "b": torch.float32,
+        "c": torch.float64,
+        "d": torch.float32,
+    }
+
+
 def test_what_happens_to_a_tensor_later_does_not_matter() -> None:
     store = new_store()
     single, first, second = torch.tensor(1.0), torch.tensor(2.0), torch.tensor(3.0)

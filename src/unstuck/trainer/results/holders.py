@@ -165,15 +165,22 @@ class Group:
             singles.append(single)
         return singles
 
-    def join(self, singles: list[Group | None], device: torch.device) -> None:
-        """Take over the epoch's sums of groups of one value; None for a name that is new."""
+    def join(self, singles: list[Group | None], device: torch.device) -> bool:
+        """Take over the epoch's sums of groups of one value; None for a name that is new.
+
+        Returns:
+            Whether that was possible: sums of different dtypes aren't kept together.
+        """
         initial = torch.tensor(INITIAL[self.reduction], dtype=accumulation_dtype())
         totals = [initial if single is None or single.total is None else single.total for single in singles]
+        if len({total.dtype for total in totals}) > 1:
+            return False
         weights = [0 if single is None else single.weight for single in singles]
-        if any(single is not None and single.total is not None for single in singles):
+        if any(total is not initial for total in totals):
             self.total = torch.stack([total.to(device) for total in totals])
             self.weight = torch.stack([torch.as_tensor(weight, device=device) for weight in weights])
             self.empty = False
+        return True
 
 
 class MetricHolder:

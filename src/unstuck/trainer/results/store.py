@@ -163,11 +163,12 @@ class ResultStore:
             if is_metric_collection(values):
                 values = dict(values.items(keep_base=False))  # type: ignore[call-arg]
             vector = self._gather_new(values, LogOptions(*options))
-            if vector is None:
+            together = None if vector is None else self._place_together(tuple(values), vector, LogOptions(*options))
+            if vector is None or together is None:
                 for name, value in values.items():
                     self.log(name, value, options, batch_size)
                 return
-            target = self._routes[route] = self._place_together(tuple(values), vector, LogOptions(*options))
+            target = self._routes[route] = together
         if self._in_first_batch is not False and self._last_hook != self.hook:
             self._restart(self.hook)
         self._last_hook = self.hook
@@ -258,16 +259,17 @@ class ResultStore:
             return None
         return gather_checked(values)
 
-    def _place_together(self, names: tuple[str, ...], vector: Tensor, options: LogOptions) -> Group:
-        """Make one group of all names, with the histories that they have."""
+    def _place_together(self, names: tuple[str, ...], vector: Tensor, options: LogOptions) -> Group | None:
+        """Make one group of all names, with the histories that they have; None if no vector can hold these exactly."""
         settings = [self._settings(name, options) for name in names]
         for each in settings:
             holder, _ = self._places.get(each.key, (None, 0))
             if isinstance(holder, Group) and len(holder.settings) > 1:
                 self._dissolve(holder)
-        former = [self._places[each.key][0] if each.key in self._places else None for each in settings]
+        former = [self._places.get(each.key, (None, 0))[0] for each in settings]
         group = Group(settings, vector.dtype)
-        group.join([each if isinstance(each, Group) else None for each in former], vector.device)
+        if not group.join([each if isinstance(each, Group) else None for each in former], vector.device):
+            return None
         for index, each in enumerate(settings):
             self._places[each.key] = group, index
         self._forget_routes(former)
