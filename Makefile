@@ -11,7 +11,7 @@ help:
 	@echo "make test    install, then run the test suite"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   cost of watching, as ratios to the same loop without it"
-	@echo "make cases   run the debugger on all faulty trainings and their fixed twins"
+	@echo "make cases   run the debugger on all faulty trainings and their twins, and compare with plain runs"
 
 setup: $(STAMP)
 
@@ -41,6 +41,7 @@ bench: $(STAMP)
 
 cases: $(STAMP)
 	$(BIN)/python tests/cases/judge.py --command "$(abspath $(BIN)/python) -m unstuck run"
+	UNSTUCK_ALL_CASES=1 $(BIN)/python -m pytest -n 2 tests/test_cases.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
