@@ -109,6 +109,10 @@ def test_checkpoints_are_refused_where_they_are_asked_for() -> None:
         trainer.test(module, loader(), ckpt_path="best")
     with pytest.raises(MisconfigurationException, match="checkpoint"):
         trainer.save_checkpoint("x.ckpt")
+    with pytest.raises(MisconfigurationException, match="checkpoint"):
+        type(module).load_from_checkpoint("x.ckpt")
+    with pytest.raises(MisconfigurationException, match="ModelCheckpoint"):
+        OURS.Trainer(**QUIET, max_epochs=1, callbacks=pl.callbacks.ModelCheckpoint())
 
 
 def test_what_is_off_by_default_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -246,6 +246,17 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             else:
                 console().print(*args, **kwargs)
 
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **kwargs: Any) -> LightningModule:
+        """Checkpoints aren't available.
+
+        Raises:
+            MisconfigurationException: always.
+        """
+        raise MisconfigurationException(
+            f"`{cls.__name__}.load_from_checkpoint({checkpoint_path!r})`: checkpoints aren't available."
+        )
+
     # Logging.
 
     def log(

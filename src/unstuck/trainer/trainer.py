@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from unstuck.callbacks import Callback, ProgressBar, RichProgressBar
+from unstuck.callbacks import Callback, RichProgressBar
 from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.loggers import DummyLogger, Logger, configure_loggers
@@ -246,6 +246,11 @@ class Trainer:
         self._logbook = Logbook(loggers, self._settings.log_every_n_steps)
         self._signals = SignalGuard()
         self.callbacks: list[Any] = as_list(callbacks)
+        if self.checkpoint_callbacks:
+            raise MisconfigurationException(
+                f"`Trainer(callbacks=...)` has a {type(self.checkpoint_callback).__name__}, but there are no checkpoints"
+                " so far."
+            )
         self._add_progress_bar(enable_progress_bar)
         self._run: Run | None = None
         self._said: set[str] = set()
@@ -255,7 +260,7 @@ class Trainer:
         self._announce(enable_checkpointing, enable_model_summary)
 
     def _add_progress_bar(self, enable_progress_bar: bool | None) -> None:
-        own = [callback for callback in self.callbacks if isinstance(callback, ProgressBar)]
+        own = _named(self.callbacks, "ProgressBar")
         if len(own) > 1:
             raise MisconfigurationException("The Trainer shows one progress bar; `callbacks` has several.")
         if own and enable_progress_bar is False:
@@ -887,7 +892,7 @@ class Trainer:
     @property
     def progress_bar_callback(self) -> Any:
         """The progress bar, None without one."""
-        return next((callback for callback in self.callbacks if isinstance(callback, ProgressBar)), None)
+        return next(iter(_named(self.callbacks, "ProgressBar")), None)
 
     @property
     def early_stopping_callbacks(self) -> list[Any]:
