@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from unstuck.instruments.moments import Moment, Moments, frame_marks
-from unstuck.measure.finiteness import all_finite, first_nonfinite
+from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.places import Frame, user_chain
 
-__all__ = ["Backward", "Guard", "Incident"]
+__all__ = ["Backward", "Guard", "Incident", "skips_itself"]
 
 _EVERY_STEP = 32
 """First steps of a run in which everything is looked at every step, whatever it costs."""
@@ -127,6 +127,7 @@ class Guard:
         self.dropped = 0
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self.present_loss: float | None = None
+        self._sweeps: dict[int, tuple[int, Sweep]] = {}
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
         self._closure: torch.optim.Optimizer | None = None
@@ -208,13 +209,13 @@ class Guard:
         if closure is not None:
             self._closure = optimizer
             return
-        if _skips_itself(optimizer):
+        if skips_itself(optimizer):
             return
         self._check(optimizer, user_chain(frame) if self._suspicious() else (), frame)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._closure = None
-        if _skips_itself(optimizer):
+        if skips_itself(optimizer):
             self.skipped += 1
             self._forget()
             return
@@ -242,12 +243,24 @@ class Guard:
             return (value,), math.isfinite(value)
         return None, all_finite([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)])
 
+    def _must_wait(self, sweep: Sweep) -> bool:
+        """Whether a look would wait for a device, and the last one wasn't long ago."""
+        first = sweep.parameters[0] if sweep.parameters else None
+        return first is not None and first.device.type != "cpu" and bool(self.steps % _DEVICE_INTERVAL)
+
     def _suspicious(self) -> bool:
         return self._culprit is not None or any(not record.finite for record in self._window)
 
     def _gradients_finite(self, optimizers: Any) -> bool:
-        gradients = [gradient for optimizer in optimizers for gradient in _gradients_of(optimizer)]
-        return not gradients or all_finite(gradients)
+        return all(self._sweep(optimizer).gradients_finite() for optimizer in optimizers)
+
+    def _sweep(self, optimizer: torch.optim.Optimizer) -> Sweep:
+        size = sum([len(group["params"]) for group in optimizer.param_groups])
+        known = self._sweeps.get(id(optimizer))
+        # parameters are replaced in place so seldom that a look now and then is enough
+        if known is None or known[0] != size or self.steps % 256 == 0:
+            known = self._sweeps[id(optimizer)] = (size, Sweep(_parameters_of(optimizer)))
+        return known[1]
 
     def _check(
         self, optimizer: torch.optim.Optimizer, chain: tuple[Frame, ...], frame: FrameType | None = None
@@ -257,16 +270,17 @@ class Guard:
         if not suspicious and not self._gradient_pace.due():
             return
         begin = time.perf_counter()
-        gradients = _gradients_of(optimizer)
-        on_device = bool(gradients) and gradients[0].device.type != "cpu"
-        if on_device and not suspicious and self.steps % _DEVICE_INTERVAL:
+        sweep = self._sweep(optimizer)
+        if self._must_wait(sweep) and not suspicious:
             return
-        finite = not gradients or all_finite(gradients)
+        finite = sweep.gradients_finite()
         self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
         late = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
         self._swept_at = self.steps
-        own = {id(parameter) for parameter in _parameters_of(optimizer)}
-        bad_losses = [record for record in self._window if not record.finite and record.reached & own]
+        bad_losses = []
+        if suspicious:
+            own = {id(parameter) for parameter in sweep.parameters}
+            bad_losses = [record for record in self._window if not record.finite and record.reached & own]
         if finite:
             bad_losses = [record for record in bad_losses if record.spoilt is False]
             if not bad_losses:
@@ -308,11 +322,12 @@ class Guard:
         if not self._parameter_pace.due():
             return
         begin = time.perf_counter()
-        parameters = [item for item in _parameters_of(optimizer) if id(item) not in self._born_nonfinite]
-        if parameters and parameters[0].device.type != "cpu" and self.steps % _DEVICE_INTERVAL:
+        sweep = self._sweep(optimizer)
+        if self._must_wait(sweep):
             return
-        state = _state_of(optimizer)
-        finite, state_finite = all_finite(parameters), all_finite(state)
+        finite, state_finite = sweep.values_finite(), all_finite(_state_of(optimizer))
+        if not finite and self._born_nonfinite:
+            finite = self._bad_parameter([optimizer]) is None
         self._parameter_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
         late = self.steps - self._clean_after - 1
         if finite and state_finite:
@@ -357,15 +372,6 @@ def _parameters_of(owner: Any) -> list[torch.Tensor]:
     return [parameter for group in owner.param_groups for parameter in group["params"]]
 
 
-def _gradients_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [
-        gradient
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if (gradient := parameter.grad) is not None
-    ]
-
-
 def _state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [
         value
@@ -376,7 +382,7 @@ def _state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     ]
 
 
-def _skips_itself(optimizer: torch.optim.Optimizer) -> bool:
+def skips_itself(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a fused optimiser will drop its step because a loss scaler has found infinities."""
     found = getattr(optimizer, "found_inf", None)
     return isinstance(found, torch.Tensor) and bool(found.item())

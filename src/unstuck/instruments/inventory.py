@@ -10,7 +10,7 @@ import torch
 
 from unstuck.places import Frame, is_user_file, user_chain
 
-__all__ = ["Inventory", "find_models"]
+__all__ = ["Inventory", "find_models", "parameter_names", "plain_path"]
 
 
 class Inventory:
@@ -116,3 +116,18 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
         return list(object.__getattribute__(value, "__dict__").items())
     except (AttributeError, TypeError):
         return []
+
+
+def parameter_names(models: dict[str, torch.nn.Module]) -> dict[int, str]:
+    """Dotted path of each parameter by its identity; with several models, the variable that holds the model first."""
+    several = len(models) > 1
+    return {
+        id(parameter): plain_path(f"{variable}.{name}" if several else name)
+        for variable, model in models.items()
+        for name, parameter in model.named_parameters()
+    }
+
+
+def plain_path(name: str) -> str:
+    """A dotted path without the components that wrappers (compiled, data parallel) have added."""
+    return ".".join(part for part in name.split(".") if part not in ("_orig_mod", "module"))

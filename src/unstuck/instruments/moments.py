@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from types import CodeType, FrameType, ModuleType
-from typing import Any
+from types import CodeType, FrameType, MappingProxyType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
 from unstuck.measure import rng
 from unstuck.places import is_user_file
-from unstuck.program.continuation import carried_names, names_needed
+from unstuck.program.continuation import carried_names, continue_from, names_needed
 
 __all__ = ["Draw", "FrameMoment", "Moment", "Moments", "frame_marks"]
 
@@ -28,8 +27,7 @@ _RESCAN = 64
 """Moments after which the program's namespaces are searched again for random generators."""
 
 
-@dataclass(frozen=True)
-class FrameMoment:
+class FrameMoment(NamedTuple):
     """One frame of a call chain: ``ident`` is its identity while it runs, ``lasti`` the instruction that it was in.
 
     ``values`` are the names that its continuation needs; None for frames that aren't the user's.
@@ -42,8 +40,7 @@ class FrameMoment:
     namespace: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """A point from which the program can be continued.
 
     Attributes:
@@ -60,13 +57,12 @@ class Moment:
     random_state: rng.RandomState
     module: torch.nn.Module | None = None
     args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = MappingProxyType({})
     direct: bool = False
     batch: Any = None
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(NamedTuple):
     """A batch that a loader gave: which loader's iteration, how many it had given before, and the batch."""
 
     iterator: int
@@ -105,6 +101,8 @@ class Moments:
         self._taken = 0
         self._counts: dict[int, int] = {}
         self._stepped = False
+        self._optimizers: set[int] = set()
+        self._draw_continues = False
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         if self.step is None:
@@ -120,9 +118,13 @@ class Moments:
         index = self._counts.get(id(iterator), 0)
         self._counts[id(iterator)] = index + 1
         self.draws.append(Draw(id(iterator), index, batch))
+        self._draw_continues = _continues(frame)
         self._take("draw", frame, batch=batch)
 
     def forward_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, frame: FrameType) -> None:
+        if self._draw_continues and not self.backwards_since["draw"] and len(self._optimizers) < 2:
+            self.forward = None
+            return  # the draw of the batch is a moment that holds all of this step
         caller: FrameType | None = frame
         while caller is not None and caller.f_code in _CALL_CODES:
             caller = caller.f_back
@@ -137,6 +139,10 @@ class Moments:
         # A batch may serve several optimisers in turn: it is let go when the next one is drawn.
         self.forward = None
         self._stepped = True
+        self._optimizers.add(id(optimizer))
+        if self._draw_continues and len(self._optimizers) < 2:
+            self.step = None
+            return  # the next step begins with the draw of its batch
         self._take("step", frame)
 
     def run_ends(self) -> None:
@@ -151,6 +157,28 @@ class Moments:
         names = _pass_values if kind == "step" else _values
         setattr(self, kind, Moment(kind, tuple(_chain(frame, names)), rng.capture(self._generators), **more))
         self.backwards_since[kind] = 0
+
+
+def _continues(frame: FrameType) -> bool:
+    """Whether a program can be continued from where ``frame`` draws a batch."""
+    code = frame.f_code
+    return is_user_file(code.co_filename) and bool(_cached(_is_continuable, code, frame.f_lasti))
+
+
+def _is_continuable(code: CodeType, lasti: int) -> bool:
+    return continue_from(code, lasti) is not None
+
+
+_static: dict[tuple[Callable[..., Any], int, int], tuple[CodeType, Any]] = {}
+
+
+def _cached(analysis: Callable[[CodeType, int], Any], code: CodeType, lasti: int) -> Any:
+    """What a static analysis says of a place. By identity: the hash of a code object takes longer than all of this."""
+    key = (analysis, id(code), lasti)
+    known = _static.get(key)
+    if known is None:
+        known = _static[key] = (code, analysis(code, lasti))
+    return known[1]
 
 
 def _chain(frame: FrameType | None, values_of: Callable[[FrameType, CodeType], dict[str, Any]]) -> list[FrameMoment]:
@@ -168,7 +196,7 @@ def _chain(frame: FrameType | None, values_of: Callable[[FrameType, CodeType], d
 
 
 def _values(frame: FrameType, code: CodeType) -> dict[str, Any]:
-    near, far = names_needed(code, frame.f_lasti)
+    near, far = _cached(names_needed, code, frame.f_lasti)
     local = frame.f_locals
     values = {name: local[name] for name in near if name in local}
     for name in far:
@@ -182,7 +210,7 @@ def _values(frame: FrameType, code: CodeType) -> dict[str, Any]:
 
 def _pass_values(frame: FrameType, code: CodeType) -> dict[str, Any]:
     local = frame.f_locals
-    return {name: local[name] for name in carried_names(code, frame.f_lasti) if name in local}
+    return {name: local[name] for name in _cached(carried_names, code, frame.f_lasti) if name in local}
 
 
 def _find_generators(frame: FrameType | None) -> list[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -15,8 +16,10 @@ from typing import IO, Any
 from unstuck.errors import RecordError
 from unstuck.findings.finding import jsonable
 from unstuck.places import Frame
+from unstuck.record.gradients import ClipRecord, OptimizerRecord, ScalerRecord, decoded, encoded
 from unstuck.record.incident import IncidentRecord, UpdateRecord
 from unstuck.record.origin import Origin, TensorSummary
+from unstuck.record.series import Series, Thinner
 
 __all__ = ["RECORDING_NAME", "Recording", "load_recording"]
 
@@ -34,12 +37,21 @@ class Recording:
         incidents: every incident, in order.
         facts: what was seen of the program by name (numbers and short strings).
         losses: the last loss values with their steps, at most a few thousand; earlier ones are on disk only.
+        loss_series: all losses, old ones joined into buckets.
+        optimizers: what each optimiser took and did.
+        clips: every line that clips gradients.
+        scalers: every loss scaler.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.incidents: list[IncidentRecord] = []
         self.facts: dict[str, Any] = {}
         self.losses: list[tuple[int, float]] = []
+        self.loss_series = Series(1, kind="d")
+        self.optimizers: list[OptimizerRecord] = []
+        self.clips: list[ClipRecord] = []
+        self.scalers: list[ScalerRecord] = []
+        self._thinners: dict[int, Thinner] = {}
         self._path = path
         self._file: IO[str] | None = None
         self._block: list[tuple[int, float]] = []
@@ -65,12 +77,55 @@ class Recording:
         self.facts.update(facts)
         self._write({"event": "facts", **facts})
 
+    def add_norms(self, optimizer: int, step: int, row: Sequence[float]) -> None:
+        """A row of an optimiser's :attr:`OptimizerRecord.norms`."""
+        record = self.optimizers[optimizer]
+        thinner = self._thinners.get(optimizer)
+        if thinner is None:
+            thinner = self._thinners[optimizer] = Thinner(record.norms.columns, record.norms.capacity)
+        thinner.add(record.norms.add(step, row))
+
+    def flush_norms(self) -> None:
+        """Write the rows that are waiting, so that a killed run leaves them."""
+        for index, thinner in self._thinners.items():
+            block = thinner.take()
+            if block is not None:
+                self._write({"event": "norms", "optimizer": index, "rows": block.encode()})
+
+    def set_gradients(self) -> None:
+        """Write what is known of optimisers, clipping and scalers; it replaces what was written before."""
+        records: list[OptimizerRecord | ClipRecord | ScalerRecord] = [*self.optimizers, *self.clips, *self.scalers]
+        if records:
+            self._write({"event": "gradients", "records": [encoded(record) for record in records]})
+
+    def cut(self, step: int) -> Recording:
+        """The recording as it was before the optimiser step with this index: for judging what could be known then.
+
+        Counts that are kept for the whole run only (facts, calls of a clipping line, skips of a scaler) stay as
+        they are.
+        """
+        shorter = Recording()
+        shorter.facts = dict(self.facts)
+        shorter.incidents = [item for item in self.incidents if item.step is not None and item.step < step]
+        shorter.losses = [item for item in self.losses + self._block if item[0] < step]
+        whole = self.loss_series.cut(step)
+        for at, value in self._block:
+            if at < step:
+                whole.add(at, (value,))
+        shorter.loss_series = whole
+        shorter.optimizers = [item.cut(step) for item in self.optimizers]
+        shorter.clips = [item.cut(step) for item in self.clips]
+        shorter.scalers = list(self.scalers)
+        return shorter
+
     def flush(self) -> None:
         """Write what is waiting."""
         self._written_at = time.monotonic()
         if self._block:
             self.losses = (self.losses + self._block)[-8 * _BLOCK :]
             steps, values = zip(*self._block, strict=True)
+            for step, value in self._block:
+                self.loss_series.add(step, (value,))
             self._block = []
             self._write({"event": "losses", "steps": steps, "values": values})
 
@@ -127,11 +182,22 @@ def load_recording(path: Path) -> Recording:
 def _replay_event(recording: Recording, event: dict[str, Any]) -> None:
     kind = event.pop("event", None)
     if kind == "losses":
-        recording.losses += zip(event["steps"], (_number(value) for value in event["values"]), strict=True)
+        values = [_number(value) for value in event["values"]]
+        recording.losses += zip(event["steps"], values, strict=True)
+        for step, value in zip(event["steps"], values, strict=True):
+            recording.loss_series.add(step, (value,))
+    elif kind == "gradients":
+        _replace_records(recording, [decoded(item) for item in event["records"]])
     elif kind == "facts":
         recording.facts.update(event)
     elif kind == "incident":
         recording.incidents.append(_incident(event))
+
+
+def _replace_records(recording: Recording, records: list[Any]) -> None:
+    recording.optimizers = [item for item in records if isinstance(item, OptimizerRecord)]
+    recording.clips = [item for item in records if isinstance(item, ClipRecord)]
+    recording.scalers = [item for item in records if isinstance(item, ScalerRecord)]
 
 
 def _number(value: Any) -> float:

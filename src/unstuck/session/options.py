@@ -21,6 +21,7 @@ class SessionOptions:
         on_nonfinite: at an incident ``stop`` the run or ``continue`` it.
         rerun: an incident that can't be replayed may be explained by a second run from the start.
         script: the program's file.
+        every_gradient: record the norms of all gradients at every step, whatever it costs.
         trace_step: trace everything from this step on, live, and stop at the first incident (the second run).
     """
 
@@ -30,6 +31,7 @@ class SessionOptions:
     rerun: bool = False
     script: Path | None = None
     trace_step: int | None = None
+    every_gradient: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import time
 from types import FrameType
 
 from unstuck.diagnosis import judge
+from unstuck.instruments.clipping import Clipping
+from unstuck.instruments.gradients import Gradients
 from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.inventory import Inventory
 from unstuck.instruments.losses import Losses
@@ -48,12 +50,18 @@ class Session:
         self._moments = Moments()
         self._inventory = Inventory()
         self._guard = Guard(self._moments, self._on_incident)
+        clipping = Clipping(self.recording, self._guard)
+        gradients = Gradients(
+            self.recording, self._guard, self._moments, self._inventory, clipping, options.every_gradient
+        )
         self._live = None if options.trace_step is None else LiveTrace(options.trace_step, self._guard)
         limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
         live = [] if self._live is None else [self._live]
-        # The tracer closes before the guard looks, and the guard looks before its moments are replaced.
+        losses = Losses(self.recording, self._guard)
+        # The tracer closes before the guard looks, the guard looks before its moments are replaced, and gradients are
+        # measured before what was done to them counts as done.
         self._bus = Bus(
-            [*live, self._guard, self._moments, self._inventory, Losses(self.recording, self._guard), *limit],
+            [*live, self._guard, self._moments, self._inventory, gradients, clipping, losses, *limit],
             passages=(StopRun,),
         )
         self._source = PlainSource(self._bus)
@@ -76,6 +84,7 @@ class Session:
         self._source.close()
         self._bus.run_ends()
         self.recording.set_facts(self._facts())
+        self.recording.set_gradients()
         self.recording.close()
         findings = judge(self.recording)
         cost = None

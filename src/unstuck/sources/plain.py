@@ -41,6 +41,7 @@ class PlainSource:
         self._compiles = False
         self._pid = os.getpid()
         self._in_backward = 0
+        self._in_clip = False
         self.original_backward: Callable[..., None] = torch.autograd.backward
 
     def open(self) -> None:
@@ -59,7 +60,11 @@ class PlainSource:
         for owner in (torch.nn.utils.clip_grad, torch.nn.utils):
             patch(owner, "clip_grad_norm_", self._wrap_clip_norm)
             patch(owner, "clip_grad_value_", self._wrap_clip_value)
+        if hasattr(torch.nn.utils.clip_grad, "_clip_grads_with_norm_"):
+            # what a reference to the function from before the patch still calls
+            patch(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", self._wrap_inner_clip)
         scaler = torch.amp.GradScaler
+        patch(scaler, "scale", self._wrap_scale)
         patch(scaler, "unscale_", self._wrap_unscale)
         patch(scaler, "step", self._wrap_scaler_step)
         patch(torch.optim.lr_scheduler.LRScheduler, "step", self._wrap_schedule_step)
@@ -196,11 +201,31 @@ class PlainSource:
             if _compiling():
                 return original(parameters, max_norm, *args, **kwargs)
             kept = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
-            norm = original(kept, max_norm, *args, **kwargs)
+            self._bus.clip_begins(kept, "norm", max_norm, sys._getframe(1))
+            self._in_clip = True
+            try:
+                norm = original(kept, max_norm, *args, **kwargs)
+            finally:
+                self._in_clip = False
             self._bus.gradients_clipped(kept, "norm", max_norm, norm)
             return norm
 
         return clip_grad_norm_
+
+    def _wrap_inner_clip(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def _clip_grads_with_norm_(
+            parameters: Any, max_norm: float, total_norm: torch.Tensor, *args: Any, **kwargs: Any
+        ) -> None:
+            if self._in_clip or _compiling():
+                return original(parameters, max_norm, total_norm, *args, **kwargs)
+            kept = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+            self._bus.clip_begins(kept, "norm", max_norm, sys._getframe(1))
+            original(kept, max_norm, total_norm, *args, **kwargs)
+            self._bus.gradients_clipped(kept, "norm", max_norm, total_norm)
+            return None
+
+        return _clip_grads_with_norm_
 
     def _wrap_clip_value(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
@@ -208,11 +233,22 @@ class PlainSource:
             if _compiling():
                 return original(parameters, clip_value, *args, **kwargs)
             kept = parameters if isinstance(parameters, torch.Tensor) else list(parameters)
+            self._bus.clip_begins(kept, "value", clip_value, sys._getframe(1))
             original(kept, clip_value, *args, **kwargs)
             self._bus.gradients_clipped(kept, "value", clip_value, None)
             return None
 
         return clip_grad_value_
+
+    def _wrap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def scale(scaler: Any, outputs: Any) -> Any:
+            result = original(scaler, outputs)
+            if not _compiling():
+                self._bus.loss_scaled(scaler, sys._getframe(1))
+            return result
+
+        return scale
 
     def _wrap_unscale(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
@@ -225,6 +261,7 @@ class PlainSource:
     def _wrap_scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._bus.scaler_step_begins(scaler, optimizer, sys._getframe(1))
             result = original(scaler, optimizer, *args, **kwargs)
             self._bus.scaler_stepped(scaler, optimizer)
             return result

@@ -1,0 +1,358 @@
+"""What clipping and loss scaling did to gradients, and where relative to backward pass and step they were called."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from unstuck.instruments.guard import Guard
+from unstuck.measure.gradient_norms import norms_of, total_of
+from unstuck.places import user_chain, user_frame
+from unstuck.record.gradients import FIRST_PARAMETER, ClipRecord, ScalerRecord
+from unstuck.record.recording import Recording
+
+__all__ = ["Clipping"]
+
+_BLOCK = 64
+"""Norms that wait on the device before they are fetched together."""
+
+_OFTEN, _SELDOM = 64, 64
+"""Calls in which a scale is read every time; after that every so many, for it may make the device wait."""
+
+_CHECKS = 4
+"""Steps past the scaler whose gradients are compared with what backward left."""
+
+_SCALED = 64.0
+"""Smallest scale with which scaled and unscaled gradients can be told apart by their norm."""
+
+
+@dataclass
+class _Site:
+    """One line that clips; ``pending``: (step, norm, limit) that wait to be fetched."""
+
+    record: ClipRecord
+    first: weakref.ref[torch.Tensor] | None = None
+    count: int = -1
+    owners: dict[int, list[int] | None] = field(default_factory=dict)
+    pending: list[tuple[int, torch.Tensor, float]] = field(default_factory=list)
+
+
+@dataclass
+class _Owner:
+    """An optimiser, with counts of backward passes at which things happened to its gradients.
+
+    Attributes:
+        taken: passes when its step last took them (or a scaler skipped it).
+        unscaled: passes when a scaler last unscaled them.
+        clips: (passes, norm, limit, columns or None for all) since the last step.
+        scaled_clips: clips of gradients that were scaled, to be settled when the scaler steps.
+    """
+
+    index: int
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    taken: int = 0
+    unscaled: int = -1
+    clips: list[tuple[int, torch.Tensor, float, list[int] | None]] = field(default_factory=list)
+    scaled_clips: list[tuple[_Site, torch.Tensor | None, float]] = field(default_factory=list)
+
+
+@dataclass
+class _Scaler:
+    """A loss scaler and how far its present step is."""
+
+    record: ScalerRecord
+    scaler: weakref.ref[Any]
+    scaled_at_pass: int = -1
+    steps_before: int = 0
+    checks: int = 0
+
+
+class Clipping:
+    """The instrument.
+
+    Args:
+        recording: where the numbers go.
+        guard: counts backward passes and steps.
+    """
+
+    name = "clipping"
+
+    def __init__(self, recording: Recording, guard: Guard) -> None:
+        self._recording = recording
+        self._guard = guard
+        self._sites: dict[tuple[CodeType, int] | None, _Site] = {}
+        self._owners: dict[int, _Owner] = {}
+        self._scalers: dict[int, _Scaler] = {}
+        self._site: _Site | None = None
+        self._zeroed_at = -1
+        self._scaling: _Scaler | None = None
+        self._in_scaler = False
+        self._check: tuple[_Owner, _Scaler] | None = None
+        self._check_norm: torch.Tensor | None = None
+
+    # -- for the gradients' instrument -------------------------------------------------------------------------------
+
+    def follow(self, optimizer: torch.optim.Optimizer, index: int) -> None:
+        """Know an optimiser by its place in the recording."""
+        owner = self._owners.get(id(optimizer))
+        if owner is None or owner.optimizer() is not optimizer:
+            self._owners[id(optimizer)] = _Owner(index, weakref.ref(optimizer))
+        else:
+            owner.index = index
+        for site in self._sites.values():
+            site.count = -1  # whose parameters it clips is to be told anew
+
+    def covers(self, parameters: Any, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether a clipping call on ``parameters`` touches an optimiser's."""
+        given = {id(item) for item in ([parameters] if isinstance(parameters, torch.Tensor) else parameters)}
+        return any(id(item) in given for group in optimizer.param_groups for item in group["params"])
+
+    def present(self, optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, float, list[int] | None]]:
+        """(norm before, limit, columns) of each clipping by norm of an optimiser's present gradients."""
+        owner = self._owners.get(id(optimizer))
+        if owner is None:
+            return []
+        passes = self._guard.passes
+        return [(norm, limit, columns) for at, norm, limit, columns in owner.clips if at == passes]
+
+    # -- clipping ----------------------------------------------------------------------------------------------------
+
+    def clip_begins(self, parameters: Any, kind: str, limit: Any, frame: FrameType) -> None:
+        user = user_frame(frame)
+        key = None if user is None else (user.f_code, user.f_lasti)
+        site = self._sites.get(key)
+        if site is None:
+            record = ClipRecord(user_chain(frame), kind, math.nan)
+            site = self._sites[key] = _Site(record)
+            self._recording.clips.append(record)
+        self._site = site
+
+    def gradients_clipped(self, parameters: Any, kind: str, limit: Any, norm: Any) -> None:
+        site = self._site
+        if site is None:
+            return
+        tensors = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        self._learn_owners(site, tensors)
+        record = site.record
+        record.calls += 1
+        record.limit = _number(limit)
+        if not tensors:
+            record.empty += 1
+            return
+        bare = tensors[0].grad is None and all(item.grad is None for item in tensors)
+        record.bare += bare
+        if self._owners and not site.owners:
+            record.strange += 1
+        passes = self._guard.passes
+        fresh = False
+        for identity, columns in site.owners.items():
+            owner = self._owners[identity]
+            if passes <= owner.taken:
+                continue
+            fresh = True
+            if norm is not None:
+                owner.clips.append((passes, norm, record.limit, columns))
+            if self._is_scaled(owner):
+                owner.scaled_clips.append((site, norm, record.limit))
+        if fresh:
+            record.fresh += 1
+        elif site.owners:
+            record.stale += 1
+            record.cleared += bare or self._zeroed_at == passes
+        if norm is not None:
+            site.pending.append((self._guard.steps, norm, record.limit))
+            if len(site.pending) >= _BLOCK:
+                _fetch(site)
+
+    def _learn_owners(self, site: _Site, tensors: list[torch.Tensor]) -> None:
+        """Whose parameters a line clips: looked up again only where they seem to be others."""
+        same = len(tensors) == site.count and (not tensors or (site.first is not None and site.first() is tensors[0]))
+        if same:
+            return
+        site.count = len(tensors)
+        site.first = weakref.ref(tensors[0]) if tensors else None
+        given = {id(item) for item in tensors}
+        for identity, optimizer in self._guard.optimizers.items():
+            if identity not in self._owners:
+                self._owners[identity] = _Owner(-1, weakref.ref(optimizer))
+        site.owners = {}
+        for identity, owner in self._owners.items():
+            held_by = owner.optimizer()
+            if held_by is None:
+                continue
+            held = [item for group in held_by.param_groups for item in group["params"]]
+            columns = [FIRST_PARAMETER + index for index, item in enumerate(held) if id(item) in given]
+            if columns:
+                site.owners[identity] = None if len(columns) == len(held) else columns
+                if owner.index >= 0 and owner.index not in site.record.optimizers:
+                    site.record.optimizers.append(owner.index)
+
+    def gradients_zeroed(self, owner: Any) -> None:
+        self._zeroed_at = self._guard.passes
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
+        owner = self._owners.get(id(optimizer))
+        if owner is None:
+            return
+        if self._scaling is not None and not self._in_scaler and self._is_scaled(owner):
+            self._passed_by(self._scaling, owner, optimizer, frame)
+        # a closure's passes come during the step
+        owner.taken = self._guard.passes
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        owner = self._owners.get(id(optimizer))
+        if owner is not None:
+            owner.taken = self._guard.passes
+            if owner.clips:
+                owner.clips = []
+
+    # -- loss scaling ------------------------------------------------------------------------------------------------
+
+    def loss_scaled(self, scaler: Any, frame: FrameType) -> None:
+        if not scaler.is_enabled():
+            return
+        found = self._scalers.get(id(scaler))
+        if found is None or found.scaler() is not scaler:
+            record = ScalerRecord(scaled_at=user_chain(frame))
+            found = self._scalers[id(scaler)] = _Scaler(record, weakref.ref(scaler))
+            self._recording.scalers.append(record)
+        found.scaled_at_pass = self._guard.passes
+        self._scaling = found
+
+    def gradients_unscaled(self, scaler: Any, optimizer: Any) -> None:
+        owner = self._owners.get(id(optimizer))
+        if owner is not None:
+            owner.unscaled = self._guard.passes
+
+    def scaler_step_begins(self, scaler: Any, optimizer: Any, frame: FrameType) -> None:
+        found = self._scalers.get(id(scaler))
+        if found is None:
+            return
+        self._in_scaler = True
+        record = found.record
+        if not record.step_at:
+            record.step_at = user_chain(frame)
+        found.steps_before = self._guard.steps
+        owner = self._owners.get(id(optimizer))
+        if owner is not None and owner.scaled_clips:
+            self._settle(found, owner)
+
+    def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
+        self._in_scaler = False
+        found = self._scalers.get(id(scaler))
+        if found is None:
+            return
+        record = found.record
+        skipped = self._guard.steps == found.steps_before
+        record.attempts += 1
+        if skipped:
+            record.skipped += 1
+            record.running += 1
+            if record.running > record.longest:
+                record.longest = record.running
+                record.longest_step = self._guard.steps
+                record.longest_scale = float(scaler.get_scale())
+        else:
+            record.running = 0
+        if skipped or record.attempts <= _OFTEN or record.attempts % _SELDOM == 0:
+            record.scale = float(scaler.get_scale())
+            record.first_scale = record.first_scale or record.scale
+            record.scales.add(record.attempts - 1, (record.scale,))
+        owner = self._owners.get(id(optimizer))
+        if owner is not None:
+            owner.taken = self._guard.passes
+            owner.clips = []
+
+    def backward_ended(self, tensors: Any) -> None:
+        if self._check is not None:
+            optimizer = self._check[0].optimizer()
+            self._check_norm = None if optimizer is None else _total(optimizer)
+
+    def run_ends(self) -> None:
+        for site in self._sites.values():
+            _fetch(site)
+
+    def _is_scaled(self, owner: _Owner) -> bool:
+        """Whether an optimiser's gradients come from a loss that was scaled, and nobody has unscaled them since."""
+        scaling = self._scaling
+        passes = self._guard.passes
+        return (
+            scaling is not None
+            and scaling.scaled_at_pass >= owner.taken
+            and scaling.scaled_at_pass < passes
+            and owner.unscaled != passes
+        )
+
+    def _settle(self, found: _Scaler, owner: _Owner) -> None:
+        """The scaler steps: what was clipped before is known to have been scaled."""
+        clips, owner.scaled_clips = owner.scaled_clips, []
+        scaler = found.scaler()
+        for site, norm, limit in clips:
+            record = site.record
+            record.scaled += 1
+            if record.scaled > _OFTEN and record.scaled % _SELDOM:
+                continue
+            scale = float(scaler.get_scale()) if scaler is not None else math.nan
+            if record.scaled_step is None:
+                record.scaled_step, record.scale = self._guard.steps, scale
+            if norm is not None:
+                record.scaled_acted += bool(norm.item() > limit)
+            else:
+                record.scaled_acted += 1
+            held = limit / scale if scale > 0.0 else math.nan
+            record.scaled_low = held if record.scaled_low is None else min(record.scaled_low, held)
+            record.scaled_high = held if record.scaled_high is None else max(record.scaled_high, held)
+
+    def _passed_by(self, found: _Scaler, owner: _Owner, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        """A step without the scaler; whether the script has unscaled by its own hand is told by the norms."""
+        record = found.record
+        scaler = found.scaler()
+        after, self._check_norm = self._check_norm, None
+        if found.checks >= _CHECKS or scaler is None:
+            if record.bypassed:
+                record.bypassed += 1
+            return
+        if after is None:
+            self._check = (owner, found)  # to be compared at the next step
+            return
+        self._check = None if found.checks + 1 >= _CHECKS else (owner, found)
+        found.checks += 1
+        scale = float(scaler.get_scale())
+        clipped = [norm for at, norm, _, _ in owner.clips if at == self._guard.passes]
+        left, taken = float(after.item()), float((clipped[0] if clipped else _total(optimizer)).item())
+        if scale >= _SCALED and left > 0.0 and taken > 0.5 * left:
+            record.bypassed += 1
+            if record.bypassed_step is None:
+                record.bypassed_step = self._guard.steps
+                record.bypassed_at = user_chain(frame)
+                record.bypassed_kind = type(optimizer).__name__
+                record.scale = record.first_scale = scale
+
+
+def _total(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    gradients = [item.grad for group in optimizer.param_groups for item in group["params"] if item.grad is not None]
+    return total_of(norms_of(gradients, 2.0), 2.0) if gradients else torch.zeros(())
+
+
+def _fetch(site: _Site) -> None:
+    pending, site.pending = site.pending, []
+    if not pending:
+        return
+    device = pending[0][1].device
+    norms = torch.stack([norm.detach().reshape(()).to(device, torch.float32) for _, norm, _ in pending]).tolist()
+    for (step, _, limit), norm in zip(pending, norms, strict=True):
+        site.record.norms.add(step, (norm, limit))
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

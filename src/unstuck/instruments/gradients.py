@@ -1,0 +1,470 @@
+"""The norm of every gradient before clipping, how large updates are, and the sizes of weights: cheaply.
+
+Per optimiser one fused sweep over its gradients at the moment of the step; values stay tensors until a block of them is
+fetched at once. How often is left to a share of the step's time, unless every step is asked for. What clipping has done
+to the gradients is undone in the numbers, so that nothing is measured twice.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from unstuck.instruments.clipping import Clipping
+from unstuck.instruments.guard import Guard, skips_itself
+from unstuck.instruments.inventory import Inventory, find_models, parameter_names
+from unstuck.instruments.moments import Moments
+from unstuck.instruments.pace import Pace
+from unstuck.measure.gradient_norms import norms_of
+from unstuck.places import user_chain
+from unstuck.record.gradients import FIRST_PARAMETER, OptimizerRecord
+from unstuck.record.recording import Recording
+from unstuck.record.series import Series
+
+__all__ = ["Gradients"]
+
+_FIRST = 16
+"""First steps at which everything is measured, whatever it costs."""
+
+_FIRST_SAMPLES = 4
+"""The same for samples of the weights, which cost more."""
+
+_BLOCK = 64
+"""Sweeps that wait on the device before they are fetched together."""
+
+_BLOCK_SECONDS = 5.0
+"""How long a sweep may wait."""
+
+_CELLS = 1 << 18
+"""Numbers that the table of an optimiser's norms may hold."""
+
+_SAMPLE = 64
+"""Elements of each parameter that are followed."""
+
+_SAMPLE_CAPACITY = 512
+"""Rows of the tables that are made from samples."""
+
+_JUMP = 4.0
+"""A loss so many times its usual size is worth a sweep that isn't due."""
+
+_EXTRA = 256
+"""Sweeps of that kind in a run."""
+
+
+@dataclass
+class _Layout:
+    """Parameters of an optimiser as they were last seen; ``columns``: the table's column of each."""
+
+    ends: tuple[weakref.ref[torch.Tensor], weakref.ref[torch.Tensor]] | None
+    count: int
+    columns: list[int]
+    uniform: bool
+
+
+@dataclass
+class _Sweep:
+    """Norms that wait to be fetched: of the parameters in ``columns``, and what clipping did before they were taken."""
+
+    step: int
+    rate: float
+    columns: Sequence[int]
+    norms: torch.Tensor
+    clips: list[tuple[torch.Tensor, float, list[int] | None]]
+    scale: torch.Tensor | None
+    after: torch.Tensor | None = None
+
+
+@dataclass
+class _Sampled:
+    """Elements of each parameter before a step and after it."""
+
+    step: int
+    before: torch.Tensor
+    after: torch.Tensor
+
+
+@dataclass
+class _Followed:
+    """What is kept of one optimiser."""
+
+    index: int
+    record: OptimizerRecord
+    optimizer: weakref.ref[torch.optim.Optimizer]
+    pace: Pace
+    sample_pace: Pace
+    layout: _Layout
+    lengths: list[int]
+    sweeps: list[_Sweep] = field(default_factory=list)
+    samples: list[_Sampled] = field(default_factory=list)
+    before: torch.Tensor | None = None
+    sample_seconds: float = 0.0
+    first: list[float] | None = None
+    closure: bool = False
+    swept_pass: int = -1
+    fetched_at: float = 0.0
+
+
+class Gradients:
+    """The instrument.
+
+    Args:
+        recording: where the numbers go.
+        guard: counts the steps and has read the loss.
+        moments: hold the module of the present forward pass.
+        inventory: knows where optimisers were made.
+        clipping: knows what was done to the present gradients.
+        every_step: measure norms at every step.
+    """
+
+    name = "gradients"
+
+    def __init__(
+        self,
+        recording: Recording,
+        guard: Guard,
+        moments: Moments,
+        inventory: Inventory,
+        clipping: Clipping,
+        every_step: bool = False,
+    ) -> None:
+        self._recording = recording
+        self._guard = guard
+        self._moments = moments
+        self._inventory = inventory
+        self._clipping = clipping
+        self._every_step = every_step
+        self._followed: dict[int, _Followed] = {}
+        self._step_seconds = 0.0
+        self._last_at = 0.0
+        self._usual_loss = 0.0
+        self._extra = 0
+
+    # -- signals -----------------------------------------------------------------------------------------------------
+
+    def clip_begins(self, parameters: Any, kind: str, limit: Any, frame: FrameType) -> None:
+        # What clipping by value does can't be undone in the numbers, so they are taken before it.
+        if kind != "value":
+            return
+        for followed in self._followed.values():
+            optimizer = followed.optimizer()
+            if optimizer is not None and not followed.pace.waits() and self._clipping.covers(parameters, optimizer):
+                self._sweep(followed, optimizer)
+
+    def gradients_clipped(self, parameters: Any, kind: str, limit: Any, norm: Any) -> None:
+        if kind != "value":
+            return
+        for followed in self._followed.values():
+            if followed.swept_pass == self._guard.passes and followed.sweeps:
+                optimizer = followed.optimizer()
+                if optimizer is not None:
+                    gradients = [item.grad for item in _parameters(optimizer) if item.grad is not None]
+                    followed.sweeps[-1].after = _norms(gradients, followed.layout.uniform)
+
+    def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
+        now = time.perf_counter()
+        elapsed = now - self._last_at
+        self._last_at = now
+        self._step_seconds = elapsed if self._step_seconds == 0.0 else min(elapsed, 1.25 * self._step_seconds)
+        followed = self._followed.get(id(optimizer))
+        if followed is None or followed.optimizer() is not optimizer:
+            followed = self._follow(optimizer, frame)
+        followed.closure = closure is not None
+        if followed.sample_pace.due():
+            begin = time.perf_counter()
+            followed.before = self._sample(followed, optimizer)
+            followed.sample_seconds = time.perf_counter() - begin
+        if followed.closure or followed.swept_pass == self._guard.passes:
+            return
+        if (followed.pace.due() or self._alarm()) and not skips_itself(optimizer):
+            self._sweep(followed, optimizer, frame)
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        followed = self._followed.get(id(optimizer))
+        if followed is None:
+            return
+        followed.record.steps += 1
+        if followed.closure and followed.pace.due():
+            self._sweep(followed, optimizer, frame)
+        if followed.before is not None:
+            self._end_sample(followed, optimizer)
+
+    def run_ends(self) -> None:
+        for followed in self._followed.values():
+            self._fetch(followed)
+            optimizer = followed.optimizer()
+            if optimizer is not None and followed.first is not None:
+                values = self._sample(followed, optimizer)
+                if values is not None:
+                    followed.record.moved = _changes(followed.first, values.tolist(), followed.lengths)
+        self._recording.flush_norms()
+
+    # -- gradients ---------------------------------------------------------------------------------------------------
+
+    def _alarm(self) -> bool:
+        """Whether the loss is so far above its usual size that its gradient should be seen now."""
+        loss = self._guard.present_loss
+        if loss is None or not math.isfinite(loss):
+            return False
+        size = abs(loss)
+        jumped = self._usual_loss > 0.0 and size > _JUMP * self._usual_loss
+        # the usual size follows slowly: a loss that keeps growing keeps being looked at
+        self._usual_loss += 0.02 * (size - self._usual_loss) if self._usual_loss > 0.0 else size
+        if jumped and self._extra < _EXTRA:
+            self._extra += 1
+            return True
+        return False
+
+    def _sweep(self, followed: _Followed, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> None:
+        begin = time.perf_counter()
+        parameters = _parameters(optimizer)
+        layout = followed.layout
+        if not _same(layout, parameters):
+            followed = self._follow(optimizer, frame)
+            layout = followed.layout
+        gradients = [item.grad for item in parameters]
+        columns: Sequence[int] = layout.columns
+        present = gradients
+        if any(item is None for item in gradients):
+            present = [item for item in gradients if item is not None]
+            columns = [column for column, item in zip(columns, gradients, strict=True) if item is not None]
+        followed.swept_pass = self._guard.passes
+        if present:
+            steps = self._guard.steps - 1 if followed.closure else self._guard.steps
+            norms = _norms(present, layout.uniform)  # type: ignore[arg-type] # None was left out
+            rate = max(float(group["lr"]) for group in optimizer.param_groups) if _has_rates(optimizer) else math.nan
+            clips = self._clipping.present(optimizer)
+            scale = getattr(optimizer, "grad_scale", None)
+            followed.sweeps.append(_Sweep(steps, rate, columns, norms, clips, scale))
+            if len(followed.sweeps) >= _BLOCK or begin - followed.fetched_at > _BLOCK_SECONDS:
+                self._fetch(followed)
+                self._recording.flush_norms()
+        followed.pace.spent(time.perf_counter() - begin, self._step_seconds)
+
+    def _follow(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> _Followed:
+        """Begin to follow an optimiser, or begin again because its parameters are others."""
+        earlier = self._followed.get(id(optimizer))
+        if earlier is not None:
+            self._fetch(earlier)
+        parameters = _parameters(optimizer)
+        record = self._record(optimizer, parameters, frame)
+        self._recording.optimizers.append(record)
+        followed = _Followed(
+            len(self._recording.optimizers) - 1,
+            record,
+            weakref.ref(optimizer),
+            Pace(_FIRST, 0.6, always=self._every_step),
+            Pace(_FIRST_SAMPLES, 0.4),
+            _layout(parameters),
+            [min(_SAMPLE, item.numel()) for item in parameters],
+            fetched_at=time.perf_counter(),
+        )
+        self._followed[id(optimizer)] = followed
+        self._clipping.follow(optimizer, followed.index)
+        return followed
+
+    def _record(
+        self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], frame: FrameType | None
+    ) -> OptimizerRecord:
+        forward = self._moments.forward
+        models = find_models(frame, [optimizer], [None if forward is None else forward.module])
+        names = parameter_names(models)
+        count = len(parameters)
+        group = optimizer.param_groups[0] if optimizer.param_groups else {}
+        return OptimizerRecord(
+            kind=type(optimizer).__name__,
+            settings={key: _plain(value) for key, value in group.items() if key != "params" and _is_plain(value)},
+            made_at=self._inventory.made_at.get(id(optimizer), ()),
+            step_at=user_chain(frame),
+            variable=next(iter(models)) if len(models) == 1 else None,
+            names=[names.get(id(item), f"parameter {index}") for index, item in enumerate(parameters)],
+            sizes=[item.numel() for item in parameters],
+            dims=[item.dim() for item in parameters],
+            norms=Series(FIRST_PARAMETER + count, max(256, _CELLS // (FIRST_PARAMETER + count))),
+            rates=Series(1),
+            updates=Series(1 + count, _SAMPLE_CAPACITY),
+            weights=Series(1 + count, _SAMPLE_CAPACITY),
+        )
+
+    def _fetch(self, followed: _Followed) -> None:
+        """Bring what waits to the CPU, in one transfer, and write it into the recording."""
+        followed.fetched_at = time.perf_counter()
+        sweeps, followed.sweeps = followed.sweeps, []
+        if sweeps:
+            tensors = [tensor for sweep in sweeps for tensor in _waiting(sweep)]
+            numbers = iter(_transfer(tensors))
+            for sweep in sweeps:
+                row = _row(sweep, numbers, followed.record.norms.columns)
+                self._recording.add_norms(followed.index, sweep.step, row)
+                followed.record.rates.add(sweep.step, (sweep.rate,))
+        samples, followed.samples = followed.samples, []
+        for sample in samples:
+            self._write_sample(followed, sample)
+
+    # -- weights and updates -----------------------------------------------------------------------------------------
+
+    def _sample(self, followed: _Followed, optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+        parameters = _parameters(optimizer)
+        if not _same(followed.layout, parameters) or not parameters:
+            return None
+        device = parameters[0].device
+        with torch.no_grad():
+            return torch.cat([_elements(item).to(device, torch.float32) for item in parameters])
+
+    def _end_sample(self, followed: _Followed, optimizer: torch.optim.Optimizer) -> None:
+        begin = time.perf_counter()
+        before, followed.before = followed.before, None
+        after = self._sample(followed, optimizer)
+        if before is None or after is None or before.shape != after.shape:
+            return
+        followed.samples.append(_Sampled(self._guard.steps - 1, before, after))
+        followed.sample_pace.spent(followed.sample_seconds + time.perf_counter() - begin, self._step_seconds)
+
+    def _write_sample(self, followed: _Followed, sample: _Sampled) -> None:
+        before, after = sample.before.tolist(), sample.after.tolist()
+        if followed.first is None:
+            followed.first = before
+        sizes = _sizes(before, followed.lengths)
+        steps = _sizes([b - a for a, b in zip(before, after, strict=True)], followed.lengths)
+        # a sample stands for the whole parameter
+        weights = [
+            size * math.sqrt(total / length) if length else 0.0
+            for size, total, length in zip(sizes, followed.record.sizes, followed.lengths, strict=True)
+        ]
+        changes = [
+            step * math.sqrt(total / length) if length else 0.0
+            for step, total, length in zip(steps, followed.record.sizes, followed.lengths, strict=True)
+        ]
+        overall = math.hypot(*weights)
+        ratios = [_ratio(change, weight) for change, weight in zip(changes, weights, strict=True)]
+        followed.record.updates.add(sample.step, (_ratio(math.hypot(*changes), overall), *ratios))
+        followed.record.weights.add(sample.step, (overall, *weights))
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    groups = optimizer.param_groups
+    return groups[0]["params"] if len(groups) == 1 else [item for group in groups for item in group["params"]]
+
+
+def _has_rates(optimizer: torch.optim.Optimizer) -> bool:
+    return all(
+        isinstance(group.get("lr"), (int, float)) or (isinstance(group.get("lr"), torch.Tensor) and group["lr"].is_cpu)
+        for group in optimizer.param_groups
+    )
+
+
+def _layout(parameters: Sequence[torch.Tensor]) -> _Layout:
+    first = parameters[0] if parameters else None
+    uniform = first is not None and all(
+        item.dtype is first.dtype and item.device == first.device and item.layout is torch.strided and item.numel()
+        for item in parameters
+    )
+    narrow = first is not None and first.dtype in (torch.float16, torch.bfloat16)
+    ends = None if first is None else (weakref.ref(first), weakref.ref(parameters[-1]))
+    columns = list(range(FIRST_PARAMETER, FIRST_PARAMETER + len(parameters)))
+    return _Layout(ends, len(parameters), columns, uniform and not narrow)
+
+
+def _same(layout: _Layout, parameters: Sequence[torch.Tensor]) -> bool:
+    if len(parameters) != layout.count:
+        return False
+    return layout.ends is None or (layout.ends[0]() is parameters[0] and layout.ends[1]() is parameters[-1])
+
+
+@torch.no_grad()
+def _norms(gradients: Sequence[torch.Tensor], uniform: bool) -> torch.Tensor:
+    """The 2-norms of gradients, as one tensor."""
+    if uniform and all(item.layout is torch.strided for item in gradients):
+        return torch.stack(torch._foreach_norm(list(gradients), 2.0))
+    norms = norms_of(list(gradients), 2.0)
+    first = norms[0].device
+    return torch.stack([norm.to(first, torch.float32, non_blocking=True) for norm in norms])
+
+
+def _waiting(sweep: _Sweep) -> list[torch.Tensor]:
+    waiting = [sweep.norms, *(norm for norm, _, _ in sweep.clips)]
+    if sweep.scale is not None:
+        waiting.append(sweep.scale)
+    if sweep.after is not None:
+        waiting.append(sweep.after)
+    return waiting
+
+
+def _transfer(tensors: Sequence[torch.Tensor]) -> list[float]:
+    device = tensors[0].device
+    flat = torch.cat([item.detach().reshape(-1).to(device) for item in tensors])
+    return flat.tolist()
+
+
+def _row(sweep: _Sweep, numbers: Any, columns: int) -> list[float]:
+    """A row of the table from the next numbers of a transfer, with clipping undone."""
+    row = [math.nan] * columns
+    applied = [_known(next(numbers)) for _ in sweep.columns]
+    for column, norm in zip(sweep.columns, applied, strict=True):
+        row[column] = norm
+    clipped_by = [next(numbers) for _ in sweep.clips]
+    if sweep.scale is not None:
+        scale = next(numbers)
+        applied = [norm / scale for norm in applied]
+        for column in sweep.columns:
+            row[column] /= scale
+    for norm, (_, limit, covered) in zip(clipped_by, sweep.clips, strict=True):
+        factor = min(1.0, limit / (norm + 1e-6)) if math.isfinite(norm) else 1.0
+        if 0.0 < factor < 1.0:
+            for column in sweep.columns if covered is None else covered:
+                row[column] /= factor
+    row[0] = math.hypot(*(row[column] for column in sweep.columns))
+    row[1] = math.hypot(*applied)
+    if sweep.after is not None:
+        row[1] = math.hypot(*(_known(next(numbers)) for _ in range(sweep.after.numel())))
+    return row
+
+
+def _known(norm: float) -> float:
+    """A norm that is NaN counts as infinite: in the table NaN means that there was no gradient."""
+    return math.inf if norm != norm else norm
+
+
+def _elements(parameter: torch.Tensor) -> torch.Tensor:
+    """A few elements of a parameter, spread over it; real numbers."""
+    flat = parameter.detach().reshape(-1)
+    if flat.is_complex():
+        flat = flat.abs()
+    step = max(1, flat.numel() // _SAMPLE)
+    return flat[::step][:_SAMPLE]
+
+
+def _sizes(values: Sequence[float], lengths: Sequence[int]) -> list[float]:
+    sizes, start = [], 0
+    for length in lengths:
+        sizes.append(math.hypot(*values[start : start + length]))
+        start += length
+    return sizes
+
+
+def _changes(first: Sequence[float], last: Sequence[float], lengths: Sequence[int]) -> list[float]:
+    steps = _sizes([b - a for a, b in zip(first, last, strict=True)], lengths)
+    return [_ratio(step, size) for step, size in zip(steps, _sizes(first, lengths), strict=True)]
+
+
+def _ratio(change: float, weight: float) -> float:
+    """Change over weight; NaN where a weight of zero has moved, for then there is nothing to compare with."""
+    if change == 0.0:
+        return 0.0
+    return change / weight if weight > 0.0 else math.nan
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str)) or (
+        isinstance(value, tuple) and all(isinstance(item, (int, float)) for item in value)
+    )
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,55 @@
+"""How often a measurement runs: always at first, then as often as its share of the time of a step allows."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["Pace", "share_of"]
+
+_LONG_STEP = 5e-3
+_LONG_SHARE = 0.01
+_LARGEST_SHARE = 0.03
+
+
+def share_of(step_seconds: float) -> float:
+    """Part of a step that gradient watching may take: 1 % from 5 ms on, up to 3 % where steps are tiny."""
+    if step_seconds >= _LONG_STEP:
+        return _LONG_SHARE
+    return min(_LARGEST_SHARE, _LONG_SHARE * math.sqrt(_LONG_STEP / max(step_seconds, 1e-9)))
+
+
+class Pace:
+    """Counts down to the next measurement.
+
+    Args:
+        first: measurements that are made step after step, whatever they cost.
+        part: fraction of the whole share that this measurement gets.
+        always: measure at every step.
+    """
+
+    def __init__(self, first: int, part: float = 1.0, always: bool = False) -> None:
+        self.cost = 0.0
+        self.taken = 0
+        self._first = first
+        self._part = part
+        self._always = always
+        self._countdown = 0
+
+    def due(self) -> bool:
+        """Whether to measure now; to be asked once per step."""
+        self._countdown -= 1
+        return self._countdown < 0
+
+    def waits(self) -> bool:
+        """Whether nothing is to be measured before the next question; doesn't count as one."""
+        return self._countdown > 0
+
+    def spent(self, seconds: float, step_seconds: float) -> None:
+        """A measurement took ``seconds``; steps take ``step_seconds``."""
+        self.taken += 1
+        # one that was interrupted by the machine says nothing about the next
+        self.cost = seconds if self.cost == 0.0 else min(seconds, 0.8 * self.cost + 0.2 * seconds)
+        self._countdown = 0
+        if not self._always and self.taken >= self._first and step_seconds > 0.0:
+            every = math.ceil(self.cost / (self._part * share_of(step_seconds) * step_seconds))
+            self._countdown = max(0, every - 1)
