@@ -310,3 +310,25 @@ def test_keywords_are_those_of_lightning() -> None:
         ours = inspect.signature(getattr(unstuck.Trainer, method)).parameters
         theirs = inspect.signature(getattr(pl.Trainer, method)).parameters
         assert list(ours) == list(theirs)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_steps_that_draw_their_own_batches_are_refused() -> None:
+    class Drawing(base_module(OURS)):  # type: ignore[misc]
+        def training_step(self, dataloader_iter: Any) -> Any: ...
+
+    with pytest.raises(MisconfigurationException, match="dataloader_iter"):
+        OURS.Trainer(**QUIET, max_epochs=1).fit(Drawing(), loader())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_module_is_trained() -> None:
+    torch.manual_seed(0)
+    plain = base_module(OURS)()
+    torch.manual_seed(0)
+    module = base_module(OURS)()
+    compiled = torch.compile(module, backend="eager")
+    for model in (plain, compiled):
+        torch.manual_seed(1)
+        OURS.Trainer(**QUIET, max_steps=2).fit(model, loader())
+    assert all(map(torch.equal, plain.parameters(), module.parameters()))

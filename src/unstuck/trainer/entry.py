@@ -5,12 +5,14 @@ afterwards.
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
 from unstuck.trainer.loops.batches import load_training
@@ -180,8 +182,6 @@ def _log_hyperparameters(run: Run) -> None:
     Raises:
         MisconfigurationException: both have the same name with different values.
     """
-    from unstuck.errors import MisconfigurationException
-
     if not run.trainer.loggers:
         return
     logged = [
@@ -259,6 +259,4 @@ def _attach_note(error: BaseException, second: Exception) -> None:
 
 
 def _in_main_thread() -> bool:
-    import threading
-
     return threading.current_thread() is threading.main_thread()

@@ -325,7 +325,9 @@ class AutomaticStep:
             self._progress.global_step += 1
         # The batch must not live until the next one is there.
         self._args = ()
-        return self._outputs() if self._wants_outputs else {}
+        outputs = self._outputs() if self._wants_outputs else {}
+        self._result = None
+        return outputs
 
     def __call__(self) -> Tensor | None:
         """Computes loss and gradients of the current batch and returns the detached loss, None for a skipped step."""

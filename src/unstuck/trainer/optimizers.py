@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -98,8 +99,6 @@ def _refuse_several(module: Any, count: int) -> None:
 
 
 def _named_parameter(function: Callable[..., Any], name: str) -> bool:
-    import inspect
-
     return name in inspect.signature(function).parameters
 
 

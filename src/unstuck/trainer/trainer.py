@@ -248,8 +248,8 @@ class Trainer:
         self.callbacks: list[Any] = as_list(callbacks)
         if self.checkpoint_callbacks:
             raise MisconfigurationException(
-                f"`Trainer(callbacks=...)` has a {type(self.checkpoint_callback).__name__}, but there are no checkpoints"
-                " so far."
+                f"`Trainer(callbacks=...)` has a {type(self.checkpoint_callback).__name__}, but checkpoints"
+                " aren't available."
             )
         self._add_progress_bar(enable_progress_bar)
         self._run: Run | None = None

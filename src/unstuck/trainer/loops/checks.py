@@ -60,6 +60,7 @@ def check_fit(run: Run) -> None:
     _refuse_legacy(
         module, ("training_epoch_end", "on_train_epoch_end"), ("validation_epoch_end", "on_validation_epoch_end")
     )
+    _refuse_iterator_steps(module)
     if module.automatic_optimization:
         warn_of_early_clipping(module)
         return
@@ -102,6 +103,7 @@ def check_evaluation(run: Run, step: str, method: str) -> None:
         raise MisconfigurationException(
             f"`Trainer.{method}` needs data: pass `dataloaders`, a `datamodule`, or define `{name}.{data.source.hook}`."
         )
+    _refuse_iterator_steps(module)
     _refuse_legacy(module, (f"{step.split('_')[0]}_epoch_end", f"on_{step.split('_')[0]}_epoch_end"))
 
 
@@ -111,6 +113,15 @@ def _refuse_legacy(module: Any, *hooks: tuple[str, str]) -> None:
             raise NotImplementedError(
                 f"`{type(module).__name__}.{old}` is a hook of Lightning 1.x and isn't called. Use `{new}` and keep"
                 " the outputs yourself."
+            )
+
+
+def _refuse_iterator_steps(module: Any) -> None:
+    for step in ("training_step", "validation_step", "test_step", "predict_step"):
+        if "dataloader_iter" in inspect.signature(getattr(module, step)).parameters:
+            raise MisconfigurationException(
+                f"`{type(module).__name__}.{step}` takes `dataloader_iter`; steps that draw their batches themselves"
+                " aren't available. Take `batch`."
             )
 
 

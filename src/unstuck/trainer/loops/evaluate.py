@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -151,8 +152,6 @@ def check_dataloader_idx(module: Any, hooks: tuple[str, ...], numbered: bool, st
 
 
 def _requires(function: Callable[..., Any], name: str) -> bool:
-    import inspect
-
     parameter = inspect.signature(function).parameters.get(name)
     return parameter is not None and parameter.default is parameter.empty
 

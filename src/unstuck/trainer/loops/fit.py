@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from unstuck.messages import rank_zero_info, rank_zero_warn
+from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
 from unstuck.trainer.interrupts import TerminationRequested
@@ -222,7 +223,8 @@ def _validate(run: Run, accumulating: bool) -> None:
         else:
             run.module.zero_grad()
     if run.settings.isolate_validation:
-        with isolate_rng():
+        loaders = [] if run.val.combined is None else run.val.combined.flattened
+        with isolate_rng(generators=generators_of(loaders)):
             evaluate(run, RunningStage.VALIDATING, verbose=False)
     else:
         evaluate(run, RunningStage.VALIDATING, verbose=False)
