@@ -47,6 +47,8 @@ CASES: dict[str, dict[str, Any]] = {
     "validation every second epoch": {"max_epochs": 4, "check_val_every_n_epoch": 2, "val": validation},
     "end after steps": {"max_steps": 8, "max_epochs": -1, "val": validation},
     "end after steps at an epoch's end": {"max_steps": 12, "max_epochs": -1, "val": validation},
+    "end after a time": {"max_time": {"microseconds": 1}, "max_epochs": -1, "val": validation},
+    "end after a time and epochs": {"max_time": {"microseconds": 1}, "max_epochs": 5, "min_epochs": 2},
     "no steps at all": {"max_steps": 0},
     "no epochs at all": {"max_epochs": 0},
     "dry run": {"fast_dev_run": True, "val": validation},
