@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 from unstuck.diagnosis.rules import (
     data_nonfinite_input,
+    numerics_amp_order,
     numerics_nonfinite_backward,
     numerics_nonfinite_forward,
     numerics_nonfinite_parameter,
+    numerics_scaler_stuck,
+    optim_clip_ineffective,
+    optim_clip_too_tight,
+    optim_exploding_gradient,
+    optim_vanishing_gradient,
 )
 from unstuck.findings import Finding
 from unstuck.record.recording import Recording
@@ -22,6 +28,12 @@ RULES: tuple[Rule, ...] = (
     numerics_nonfinite_forward.rule,
     numerics_nonfinite_backward.rule,
     numerics_nonfinite_parameter.rule,
+    numerics_amp_order.rule,
+    numerics_scaler_stuck.rule,
+    optim_exploding_gradient.rule,
+    optim_vanishing_gradient.rule,
+    optim_clip_ineffective.rule,
+    optim_clip_too_tight.rule,
 )
 """Every rule; each names findings of one code."""
 

@@ -49,6 +49,7 @@ class _Owner:
     Attributes:
         taken: passes when its step last took them (or a scaler skipped it).
         unscaled: passes when a scaler last unscaled them.
+        unseen: it has stepped without a pass before: something else computes its gradients.
         clips: (passes, norm, limit, columns or None for all) since the last step.
         scaled_clips: clips of gradients that were scaled, to be settled when the scaler steps.
     """
@@ -57,6 +58,7 @@ class _Owner:
     optimizer: weakref.ref[torch.optim.Optimizer]
     taken: int = 0
     unscaled: int = -1
+    unseen: bool = False
     clips: list[tuple[int, torch.Tensor, float, list[int] | None]] = field(default_factory=list)
     scaled_clips: list[tuple[_Site, torch.Tensor | None, float]] = field(default_factory=list)
 
@@ -77,7 +79,10 @@ class Clipping:
 
     Args:
         recording: where the numbers go.
-        guard: counts backward passes and steps.
+        guard: counts steps.
+
+    Attributes:
+        passes: times that gradients were computed, by whatever function.
     """
 
     name = "clipping"
@@ -85,6 +90,7 @@ class Clipping:
     def __init__(self, recording: Recording, guard: Guard) -> None:
         self._recording = recording
         self._guard = guard
+        self.passes = 0
         self._sites: dict[tuple[CodeType, int] | None, _Site] = {}
         self._owners: dict[int, _Owner] = {}
         self._scalers: dict[int, _Scaler] = {}
@@ -117,8 +123,14 @@ class Clipping:
         owner = self._owners.get(id(optimizer))
         if owner is None:
             return []
-        passes = self._guard.passes
+        passes = self.passes
         return [(norm, limit, columns) for at, norm, limit, columns in owner.clips if at == passes]
+
+    def backward_begins(self, tensors: Any, frame: FrameType) -> None:
+        self.passes += 1
+
+    def gradients_taken(self, outputs: Any) -> None:
+        self.passes += 1
 
     # -- clipping ----------------------------------------------------------------------------------------------------
 
@@ -148,11 +160,11 @@ class Clipping:
         record.bare += bare
         if self._owners and not site.owners:
             record.strange += 1
-        passes = self._guard.passes
+        passes = self.passes
         fresh = False
         for identity, columns in site.owners.items():
             owner = self._owners[identity]
-            if passes <= owner.taken:
+            if passes <= owner.taken and not owner.unseen:
                 continue
             fresh = True
             if norm is not None:
@@ -193,7 +205,7 @@ class Clipping:
                     site.record.optimizers.append(owner.index)
 
     def gradients_zeroed(self, owner: Any) -> None:
-        self._zeroed_at = self._guard.passes
+        self._zeroed_at = self.passes
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -204,12 +216,13 @@ class Clipping:
         if self._scaling is not None and not self._in_scaler and self._is_scaled(owner):
             self._passed_by(self._scaling, owner, optimizer, frame)
         # a closure's passes come during the step
-        owner.taken = self._guard.passes
+        owner.unseen = owner.unseen or (closure is None and self.passes == owner.taken)
+        owner.taken = self.passes
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         owner = self._owners.get(id(optimizer))
         if owner is not None:
-            owner.taken = self._guard.passes
+            owner.taken = self.passes
             if owner.clips:
                 owner.clips = []
 
@@ -223,13 +236,13 @@ class Clipping:
             record = ScalerRecord(scaled_at=user_chain(frame))
             found = self._scalers[id(scaler)] = _Scaler(record, weakref.ref(scaler))
             self._recording.scalers.append(record)
-        found.scaled_at_pass = self._guard.passes
+        found.scaled_at_pass = self.passes
         self._scaling = found
 
     def gradients_unscaled(self, scaler: Any, optimizer: Any) -> None:
         owner = self._owners.get(id(optimizer))
         if owner is not None:
-            owner.unscaled = self._guard.passes
+            owner.unscaled = self.passes
 
     def scaler_step_begins(self, scaler: Any, optimizer: Any, frame: FrameType) -> None:
         found = self._scalers.get(id(scaler))
@@ -267,7 +280,7 @@ class Clipping:
             record.scales.add(record.attempts - 1, (record.scale,))
         owner = self._owners.get(id(optimizer))
         if owner is not None:
-            owner.taken = self._guard.passes
+            owner.taken = self.passes
             owner.clips = []
 
     def backward_ended(self, tensors: Any) -> None:
@@ -282,7 +295,7 @@ class Clipping:
     def _is_scaled(self, owner: _Owner) -> bool:
         """Whether an optimiser's gradients come from a loss that was scaled, and nobody has unscaled them since."""
         scaling = self._scaling
-        passes = self._guard.passes
+        passes = self.passes
         return (
             scaling is not None
             and scaling.scaled_at_pass >= owner.taken
@@ -325,7 +338,7 @@ class Clipping:
         self._check = None if found.checks + 1 >= _CHECKS else (owner, found)
         found.checks += 1
         scale = float(scaler.get_scale())
-        clipped = [norm for at, norm, _, _ in owner.clips if at == self._guard.passes]
+        clipped = [norm for at, norm, _, _ in owner.clips if at == self.passes]
         left, taken = float(after.item()), float((clipped[0] if clipped else _total(optimizer)).item())
         if scale >= _SCALED and left > 0.0 and taken > 0.5 * left:
             record.bypassed += 1

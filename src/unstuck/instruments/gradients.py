@@ -161,7 +161,7 @@ class Gradients:
         if kind != "value":
             return
         for followed in self._followed.values():
-            if followed.swept_pass == self._guard.passes and followed.sweeps:
+            if followed.swept_pass == self._clipping.passes and followed.sweeps:
                 optimizer = followed.optimizer()
                 if optimizer is not None:
                     gradients = [item.grad for item in _parameters(optimizer) if item.grad is not None]
@@ -180,7 +180,7 @@ class Gradients:
             begin = time.perf_counter()
             followed.before = self._sample(followed, optimizer)
             followed.sample_seconds = time.perf_counter() - begin
-        if followed.closure or followed.swept_pass == self._guard.passes:
+        if followed.closure or followed.swept_pass == self._clipping.passes:
             return
         if (followed.pace.due() or self._alarm()) and not skips_itself(optimizer):
             self._sweep(followed, optimizer, frame)
@@ -234,7 +234,7 @@ class Gradients:
         if any(item is None for item in gradients):
             present = [item for item in gradients if item is not None]
             columns = [column for column, item in zip(columns, gradients, strict=True) if item is not None]
-        followed.swept_pass = self._guard.passes
+        followed.swept_pass = self._clipping.passes
         if present:
             steps = self._guard.steps - 1 if followed.closure else self._guard.steps
             norms = _norms(present, layout.uniform)  # type: ignore[arg-type] # None was left out

@@ -26,8 +26,11 @@ __all__ = ["Backward", "Guard", "Incident", "skips_itself"]
 _EVERY_STEP = 32
 """First steps of a run in which everything is looked at every step, whatever it costs."""
 
-_BUDGET = 0.02
-"""Share of a step's time that each spaced check may take."""
+_GRADIENT_SHARE = 0.02
+"""Share of a step's time that the sweep over the gradients may take, where a step takes 2 ms or more."""
+
+_PARAMETER_SHARE = 0.003
+"""Share for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
 
 _WINDOW = 64
 """Backward calls of one step that are remembered."""
@@ -91,7 +94,8 @@ class Incident:
 class _Pace:
     """How often a check runs: every step at first, then as often as its share of the step's time allows."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
+        self.share = share
         self.cost = 0.0
         self.every = 1
         self.countdown = 0
@@ -103,7 +107,8 @@ class _Pace:
     def spent(self, seconds: float, step_seconds: float, steps: int) -> None:
         self.cost = seconds if self.cost == 0.0 else min(seconds, 0.8 * self.cost + 0.2 * seconds)
         if steps >= _EVERY_STEP and step_seconds > 0.0:
-            share = _BUDGET if step_seconds > 2e-3 else 2.5 * _BUDGET
+            # a short step costs little in all, and Python's own share of it is large
+            share = self.share * min(4.0, max(1.0, 2e-3 / step_seconds))
             self.every = max(1, math.ceil(self.cost / (share * step_seconds)))
         self.countdown = self.every - 1
 
@@ -133,7 +138,7 @@ class Guard:
         self._closure: torch.optim.Optimizer | None = None
         self._culprit: Backward | None = None
         self._declared: set[str] = set()
-        self._gradient_pace, self._parameter_pace = _Pace(), _Pace()
+        self._gradient_pace, self._parameter_pace = _Pace(_GRADIENT_SHARE), _Pace(_PARAMETER_SHARE)
         self._born_nonfinite: set[int] = set()
         self._seen: set[int] = set()
         self._step_seconds = 0.0
@@ -358,7 +363,7 @@ class Guard:
         self._declare(incident)
 
     def _draws(self) -> tuple[tuple[int, Any], ...]:
-        return tuple((draw.index, draw.batch) for draw in self._moments.draws)
+        return tuple((draw.position, draw.batch) for draw in self._moments.draws)
 
     def _forget(self) -> None:
         self._window = deque(maxlen=_WINDOW)

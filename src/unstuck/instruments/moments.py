@@ -16,14 +16,14 @@ import torch
 
 from unstuck.measure import rng
 from unstuck.places import is_user_file
-from unstuck.program.continuation import carried_names, continue_from, names_needed
+from unstuck.program.continuation import continue_from, loop_names, names_needed
 
 __all__ = ["Draw", "FrameMoment", "Moment", "Moments", "frame_marks"]
 
 _DEPTH = 6
 """User frames whose values are kept, counted from the innermost."""
 
-_RESCAN = 64
+_RESCAN = 1024
 """Moments after which the program's namespaces are searched again for random generators."""
 
 
@@ -49,7 +49,7 @@ class Moment(NamedTuple):
         random_state: taken at that point.
         module, args, kwargs: of the call, for ``forward``.
         direct: the innermost frame called the module itself, with nothing of a library between.
-        batch: the batch, for ``draw``.
+        batch, position: the batch and how many the loader had given before, for ``draw``.
     """
 
     kind: str
@@ -60,13 +60,13 @@ class Moment(NamedTuple):
     kwargs: Mapping[str, Any] = MappingProxyType({})
     direct: bool = False
     batch: Any = None
+    position: int = 0
 
 
 class Draw(NamedTuple):
-    """A batch that a loader gave: which loader's iteration, how many it had given before, and the batch."""
+    """A batch that a loader gave, and how many its iteration had given before."""
 
-    iterator: int
-    index: int
+    position: int
     batch: Any
 
 
@@ -103,6 +103,7 @@ class Moments:
         self._stepped = False
         self._optimizers: set[int] = set()
         self._draw_continues = False
+        self._closures = False
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         if self.step is None:
@@ -115,14 +116,14 @@ class Moments:
         if self._stepped:
             self._stepped = False
             self.draws.clear()
-        index = self._counts.get(id(iterator), 0)
-        self._counts[id(iterator)] = index + 1
-        self.draws.append(Draw(id(iterator), index, batch))
+        position = self._counts.get(id(iterator), 0)
+        self._counts[id(iterator)] = position + 1
+        self.draws.append(Draw(position, batch))
         self._draw_continues = _continues(frame)
-        self._take("draw", frame, batch=batch)
+        self._take("draw", frame, batch=batch, position=position)
 
     def forward_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, frame: FrameType) -> None:
-        if self._draw_continues and not self.backwards_since["draw"] and len(self._optimizers) < 2:
+        if self._simple() and not self.backwards_since["draw"]:
             self.forward = None
             return  # the draw of the batch is a moment that holds all of this step
         caller: FrameType | None = frame
@@ -140,10 +141,18 @@ class Moments:
         self.forward = None
         self._stepped = True
         self._optimizers.add(id(optimizer))
-        if self._draw_continues and len(self._optimizers) < 2:
+        if self._simple():
             self.step = None
             return  # the next step begins with the draw of its batch
         self._take("step", frame)
+
+    def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
+        if closure is not None:
+            self._closures = True
+
+    def _simple(self) -> bool:
+        """Whether one optimiser steps once per drawn batch, so that the draw is all the moment that a step needs."""
+        return self._draw_continues and len(self._optimizers) == 1 and not self._closures
 
     def run_ends(self) -> None:
         self.forward = self.draw = self.step = None
@@ -154,8 +163,8 @@ class Moments:
         if self._taken % _RESCAN == 0 or self._taken & (self._taken - 1) == 0:
             self._generators = tuple(_find_generators(frame))
         self._taken += 1
-        names = _pass_values if kind == "step" else _values
-        setattr(self, kind, Moment(kind, tuple(_chain(frame, names)), rng.capture(self._generators), **more))
+        frames = _loop_frames(frame) if kind == "step" else _chain(frame)
+        setattr(self, kind, Moment(kind, tuple(frames), rng.capture(self._generators), **more))
         self.backwards_since[kind] = 0
 
 
@@ -181,16 +190,20 @@ def _cached(analysis: Callable[[CodeType, int], Any], code: CodeType, lasti: int
     return known[1]
 
 
-def _chain(frame: FrameType | None, values_of: Callable[[FrameType, CodeType], dict[str, Any]]) -> list[FrameMoment]:
+def _chain(frame: FrameType | None) -> list[FrameMoment]:
+    """The call chain from ``frame`` to the program's outermost frame, with the values of the innermost user frames."""
     chain = []
     kept = 0
     while frame is not None:
         code = frame.f_code
         values = None
-        if kept < _DEPTH and is_user_file(code.co_filename):
+        user = is_user_file(code.co_filename)
+        if user and kept < _DEPTH:
             kept += 1
-            values = values_of(frame, code)
+            values = _values(frame, code)
         chain.append(FrameMoment(id(frame), code, frame.f_lasti, values, frame.f_globals))
+        if user and code.co_name == "<module>":
+            break  # what is outside runs the program and isn't part of it
         frame = frame.f_back
     return chain
 
@@ -208,9 +221,22 @@ def _values(frame: FrameType, code: CodeType) -> dict[str, Any]:
     return values
 
 
-def _pass_values(frame: FrameType, code: CodeType) -> dict[str, Any]:
-    local = frame.f_locals
-    return {name: local[name] for name in _cached(carried_names, code, frame.f_lasti) if name in local}
+def _loop_frames(frame: FrameType | None) -> list[FrameMoment]:
+    """The innermost user frame that is in a loop, with what that loop hands from one pass to the next."""
+    while frame is not None:
+        code = frame.f_code
+        if is_user_file(code.co_filename):
+            names = _cached(loop_names, code, frame.f_lasti)
+            if names is not None:
+                values = {}
+                if names:
+                    local = frame.f_locals
+                    values = {name: local[name] for name in names if name in local}
+                return [FrameMoment(id(frame), code, frame.f_lasti, values, frame.f_globals)]
+            if code.co_name == "<module>":
+                break
+        frame = frame.f_back
+    return []
 
 
 def _find_generators(frame: FrameType | None) -> list[Any]:
