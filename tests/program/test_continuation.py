@@ -190,7 +190,8 @@ def test_a_draw_in_a_for_header_is_handed_in() -> None:
     seen: list[int] = []
 
     def program() -> None:
-        for number in Numbers():
+        numbers = Numbers()
+        for number in numbers:
             seen.append(number * 10)
 
     program()

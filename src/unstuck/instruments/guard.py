@@ -137,6 +137,7 @@ class Guard:
         self._changed = False
         self._closure: torch.optim.Optimizer | None = None
         self._culprit: Backward | None = None
+        self._alarm = False  # a bad loss or gradient is waiting for a step that takes it
         self._declared: set[str] = set()
         self._gradient_pace, self._parameter_pace = _Pace(_GRADIENT_SHARE), _Pace(_PARAMETER_SHARE)
         self._born_nonfinite: set[int] = set()
@@ -158,7 +159,7 @@ class Guard:
 
     def backward_begins(self, tensors: Sequence[Any], frame: FrameType) -> None:
         if self._window and self._culprit is None and not self._gradients_finite(self.optimizers.values()):
-            self._culprit = self._window[-1]
+            self._culprit, self._alarm = self._window[-1], True
         values, finite = self._look(tensors)
         since = self._moments.backwards_since
         moments = tuple(
@@ -168,6 +169,7 @@ class Guard:
         )
         record = Backward(values, finite, frame_marks(frame), moments)
         if not finite:
+            self._alarm = True
             record.chain = user_chain(frame)
             record.reached = _reached(tensors)
             record.losses = tuple(item.detach() for item in tensors if isinstance(item, torch.Tensor))
@@ -182,7 +184,7 @@ class Guard:
         if not record.finite:
             record.spoilt = not self._gradients_finite(self.optimizers.values())
         if self._closure is not None:
-            self._check(self._closure, ())
+            self._check(self._closure, None)
 
     def gradients_zeroed(self, owner: Any) -> None:
         if not self._window:
@@ -197,6 +199,7 @@ class Guard:
         self._window = deque(kept, maxlen=_WINDOW)
         if whole:
             self._culprit = None
+        self._alarm = self._culprit is not None or any(not record.finite for record in self._window)
 
     def gradients_clipped(self, parameters: Any, kind: str, limit: Any, norm: Any) -> None:
         self._changed = True
@@ -216,7 +219,8 @@ class Guard:
             return
         if skips_itself(optimizer):
             return
-        self._check(optimizer, user_chain(frame) if self._suspicious() else (), frame)
+        if self._alarm or self._gradient_pace.due():
+            self._check(optimizer, frame)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._closure = None
@@ -231,9 +235,9 @@ class Guard:
             # a slow step (validation, a checkpoint) says nothing about the usual one
             self._step_seconds = elapsed if self._step_seconds == 0.0 else min(elapsed, 1.25 * self._step_seconds)
         self._last_step_at = now
-        window, draws = self._window, self._draws()
+        if self._parameter_pace.due():
+            self._check_parameters(optimizer, frame)
         self._forget()
-        self._check_parameters(optimizer, frame, window, draws)
 
     # -- checks ------------------------------------------------------------------------------------------------------
 
@@ -253,9 +257,6 @@ class Guard:
         first = sweep.parameters[0] if sweep.parameters else None
         return first is not None and first.device.type != "cpu" and bool(self.steps % _DEVICE_INTERVAL)
 
-    def _suspicious(self) -> bool:
-        return self._culprit is not None or any(not record.finite for record in self._window)
-
     def _gradients_finite(self, optimizers: Any) -> bool:
         return all(self._sweep(optimizer).gradients_finite() for optimizer in optimizers)
 
@@ -267,23 +268,18 @@ class Guard:
             known = self._sweeps[id(optimizer)] = (size, Sweep(_parameters_of(optimizer)))
         return known[1]
 
-    def _check(
-        self, optimizer: torch.optim.Optimizer, chain: tuple[Frame, ...], frame: FrameType | None = None
-    ) -> None:
+    def _check(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> None:
         """Look at everything that a step of ``optimizer`` is about to take."""
-        suspicious = self._suspicious()
-        if not suspicious and not self._gradient_pace.due():
-            return
         begin = time.perf_counter()
         sweep = self._sweep(optimizer)
-        if self._must_wait(sweep) and not suspicious:
+        if self._must_wait(sweep) and not self._alarm:
             return
         finite = sweep.gradients_finite()
         self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
         late = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
         self._swept_at = self.steps
         bad_losses = []
-        if suspicious:
+        if self._alarm:
             own = {id(parameter) for parameter in sweep.parameters}
             bad_losses = [record for record in self._window if not record.finite and record.reached & own]
         if finite:
@@ -291,41 +287,38 @@ class Guard:
             if not bad_losses:
                 return
         backward = bad_losses[0] if bad_losses else (self._culprit or (self._window[-1] if self._window else None))
-        if self._poisoned_before(optimizer, frame, bad_losses):
+        if self._poisoned_before(frame, late):
             return
-        kind = "loss" if bad_losses else "gradient"
         self._report(
             Incident(
-                kind,
+                "loss" if bad_losses else "gradient",
                 self.steps,
-                late if kind == "gradient" else 0,
+                0,
                 optimizer,
                 backward,
                 len(self._window),
                 self._changed,
-                chain or (user_chain(frame) if frame is not None else ()),
+                user_chain(frame),
                 self._draws(),
             )
         )
 
-    def _poisoned_before(self, optimizer: torch.optim.Optimizer, frame: FrameType | None, losses: Any) -> bool:
-        """Whether a parameter was non-finite already: then an earlier update is the incident, not this step."""
+    def _poisoned_before(self, frame: FrameType | None, late: int) -> bool:
+        """Whether a parameter was non-finite already: then an earlier step is the incident, not this one.
+
+        ``late``: steps before this one whose gradients weren't looked at.
+        """
         if self.steps == 0 or self._clean_after == self.steps:
             return False
         bad = self._bad_parameter(self.optimizers.values())
         if bad is None:
             return False
-        late = self.steps - self._clean_after - 1
-        self._report(
-            Incident("parameter", self.steps - 1, late, bad, None, 0, False, user_chain(frame) if frame else (), ())
-        )
+        # What the last step did can be told from its gradients only if these were looked at.
+        kind = "parameter" if late == 0 else "gradient"
+        self._report(Incident(kind, self.steps - 1, late, bad, None, 0, False, user_chain(frame), ()))
         return True
 
-    def _check_parameters(
-        self, optimizer: torch.optim.Optimizer, frame: FrameType, window: deque[Backward], draws: Any
-    ) -> None:
-        if not self._parameter_pace.due():
-            return
+    def _check_parameters(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         begin = time.perf_counter()
         sweep = self._sweep(optimizer)
         if self._must_wait(sweep):
@@ -334,16 +327,25 @@ class Guard:
         if not finite and self._born_nonfinite:
             finite = self._bad_parameter([optimizer]) is None
         self._parameter_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
-        late = self.steps - self._clean_after - 1
         if finite and state_finite:
             if len(self.optimizers) == 1:
                 self._clean_after = self.steps
             return
-        kind = "parameter" if not finite else "state"
-        backward = window[-1] if window else None
+        # A poisoned weight makes the next loss non-finite, so it was this step's update if its gradients were fine.
+        swept = self._swept_at == self.steps - 1
+        kind = ("parameter" if not finite else "state") if swept else "gradient"
+        backward = self._window[-1] if self._window and swept else None
         self._report(
             Incident(
-                kind, self.steps - 1, max(0, late), optimizer, backward, len(window), False, user_chain(frame), draws
+                kind,
+                self.steps - 1,
+                0 if swept else self.steps - 1 - self._swept_at,
+                optimizer,
+                backward,
+                len(self._window),
+                False,
+                user_chain(frame),
+                self._draws(),
             )
         )
 

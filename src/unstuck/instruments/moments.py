@@ -46,7 +46,7 @@ class Moment(NamedTuple):
     Attributes:
         kind: ``forward``, ``draw`` or ``step``.
         frames: the call chain, innermost first.
-        random_state: taken at that point.
+        random_state: taken at that point; None where the first module call's serves.
         module, args, kwargs: of the call, for ``forward``.
         direct: the innermost frame called the module itself, with nothing of a library between.
         batch, position: the batch and how many the loader had given before, for ``draw``.
@@ -54,7 +54,7 @@ class Moment(NamedTuple):
 
     kind: str
     frames: tuple[FrameMoment, ...]
-    random_state: rng.RandomState
+    random_state: rng.RandomState | None
     module: torch.nn.Module | None = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = MappingProxyType({})
@@ -81,7 +81,10 @@ def frame_marks(frame: FrameType | None, limit: int = 400) -> tuple[tuple[int, C
     """(identity, code, instruction) of a frame and everything around it, innermost first."""
     marks: list[tuple[int, CodeType, int]] = []
     while frame is not None and len(marks) < limit:
-        marks.append((id(frame), frame.f_code, frame.f_lasti))
+        code = frame.f_code
+        marks.append((id(frame), code, frame.f_lasti))
+        if code.co_name == "<module>" and is_user_file(code.co_filename):
+            break
         frame = frame.f_back
     return tuple(marks)
 
@@ -107,7 +110,7 @@ class Moments:
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         if self.step is None:
-            self._take("step", frame)
+            self.step = Moment("step", _loop_frames(frame), rng.capture(self._generators))
 
     def epoch_begins(self, iterator: Any, loader: Any) -> None:
         self._counts[id(iterator)] = 0
@@ -138,13 +141,15 @@ class Moments:
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         # A batch may serve several optimisers in turn: it is let go when the next one is drawn.
-        self.forward = None
+        called, self.forward = self.forward is not None, None
         self._stepped = True
         self._optimizers.add(id(optimizer))
+        self.backwards_since["step"] = 0
         if self._simple():
             self.step = None
             return  # the next step begins with the draw of its batch
-        self._take("step", frame)
+        # where modules are called, the random states are taken at the first call
+        self.step = Moment("step", _loop_frames(frame), None if called else rng.capture(self._generators))
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         if closure is not None:
@@ -163,8 +168,7 @@ class Moments:
         if self._taken % _RESCAN == 0 or self._taken & (self._taken - 1) == 0:
             self._generators = tuple(_find_generators(frame))
         self._taken += 1
-        frames = _loop_frames(frame) if kind == "step" else _chain(frame)
-        setattr(self, kind, Moment(kind, tuple(frames), rng.capture(self._generators), **more))
+        setattr(self, kind, Moment(kind, _chain(frame), rng.capture(self._generators), **more))
         self.backwards_since[kind] = 0
 
 
@@ -190,7 +194,7 @@ def _cached(analysis: Callable[[CodeType, int], Any], code: CodeType, lasti: int
     return known[1]
 
 
-def _chain(frame: FrameType | None) -> list[FrameMoment]:
+def _chain(frame: FrameType | None) -> tuple[FrameMoment, ...]:
     """The call chain from ``frame`` to the program's outermost frame, with the values of the innermost user frames."""
     chain = []
     kept = 0
@@ -205,7 +209,7 @@ def _chain(frame: FrameType | None) -> list[FrameMoment]:
         if user and code.co_name == "<module>":
             break  # what is outside runs the program and isn't part of it
         frame = frame.f_back
-    return chain
+    return tuple(chain)
 
 
 def _values(frame: FrameType, code: CodeType) -> dict[str, Any]:
@@ -221,7 +225,7 @@ def _values(frame: FrameType, code: CodeType) -> dict[str, Any]:
     return values
 
 
-def _loop_frames(frame: FrameType | None) -> list[FrameMoment]:
+def _loop_frames(frame: FrameType | None) -> tuple[FrameMoment, ...]:
     """The innermost user frame that is in a loop, with what that loop hands from one pass to the next."""
     while frame is not None:
         code = frame.f_code
@@ -232,11 +236,11 @@ def _loop_frames(frame: FrameType | None) -> list[FrameMoment]:
                 if names:
                     local = frame.f_locals
                     values = {name: local[name] for name in names if name in local}
-                return [FrameMoment(id(frame), code, frame.f_lasti, values, frame.f_globals)]
+                return (FrameMoment(id(frame), code, frame.f_lasti, values, frame.f_globals),)
             if code.co_name == "<module>":
                 break
         frame = frame.f_back
-    return []
+    return ()
 
 
 def _find_generators(frame: FrameType | None) -> list[Any]:

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import torch
 
-__all__ = ["all_finite", "first_nonfinite", "nonfinite_counts"]
+__all__ = ["Sweep", "all_finite", "first_nonfinite", "nonfinite_counts"]
 
 _SMALL = 16384
 """Elements below which copying a tensor next to others is cheaper than a reduction of its own."""
@@ -26,12 +26,15 @@ def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
     Waits for the device if the tensors aren't on the CPU.
     """
     total = 0.0
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)  # the context manager costs as much as the sum of a small network
     try:
-        with torch.no_grad():
-            for tensor in _sums(tensors):
-                total += tensor.item()
+        for tensor in _sums(tensors):
+            total += tensor.item()
     except (RuntimeError, TypeError, NotImplementedError):
         total = math.nan  # a layout or dtype that has no sum: the exact way decides
+    finally:
+        torch._C._set_grad_enabled(before)
     if math.isfinite(total):
         return True
     return first_nonfinite(tensors) is None
@@ -49,6 +52,49 @@ def nonfinite_counts(tensor: torch.Tensor) -> tuple[int, int]:
     """(number of NaN, number of infinities) in a tensor."""
     values = _values(tensor)
     return int(torch.isnan(values).sum()), int(torch.isinf(values).sum())
+
+
+class Sweep:
+    """:func:`all_finite` for the same list of parameters again and again, sorted by size once.
+
+    Args:
+        parameters: whose values or gradients will be looked at.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self.parameters = list(parameters)
+        plain = [item for item in self.parameters if item.layout is torch.strided and item.dtype in _WIDE]
+        same = [item for item in plain if item.dtype is plain[0].dtype and item.device == plain[0].device]
+        self._small = [item for item in same if item.numel() <= _SMALL]
+        small = {id(item) for item in self._small}
+        self._others = [item for item in self.parameters if id(item) not in small]
+
+    def gradients_finite(self) -> bool:
+        """Whether every gradient is finite; parameters without one are left out."""
+        gradients = [item.grad for item in self._small]
+        others = [gradient for item in self._others if (gradient := item.grad) is not None]
+        return self._finite([item for item in gradients if item is not None], others)
+
+    def values_finite(self) -> bool:
+        """Whether every parameter is finite."""
+        return self._finite(self._small, self._others)
+
+    def _finite(self, small: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+        if small:
+            before = torch.is_grad_enabled()
+            torch._C._set_grad_enabled(False)
+            try:
+                fine = math.isfinite(_flatten(small).sum().item())
+            except (RuntimeError, TypeError, NotImplementedError):
+                fine = False  # a gradient of another layout than its parameter
+            finally:
+                torch._C._set_grad_enabled(before)
+            if not fine and not all_finite(small):
+                return False
+        return not others or all_finite(others)
+
+
+_WIDE = (torch.float32, torch.float64)
 
 
 def _values(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import ctypes
 import random
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,8 +23,7 @@ _WORDS = 624
 _BYTES = 4 * (_WORDS + 1)
 
 
-@dataclass(frozen=True)
-class RandomState:
+class RandomState(NamedTuple):
     """States of the global generators of torch (CPU, and every CUDA device in use), numpy and Python, and of others."""
 
     torch_cpu: torch.Tensor
@@ -36,7 +34,7 @@ class RandomState:
     others: tuple[tuple[Any, Any], ...]
 
 
-def capture(others: Iterable[Any] = ()) -> RandomState:
+def capture(others: Collection[Any] = ()) -> RandomState:
     """The present random states.
 
     Args:
@@ -44,15 +42,13 @@ def capture(others: Iterable[Any] = ()) -> RandomState:
             ``random.Random``).
     """
     cuda = tuple(torch.cuda.get_rng_state_all()) if torch.cuda.is_initialized() else ()
-    read_numpy, _ = _numpy_access()
-    read_python, _ = _python_access()
     return RandomState(
         torch.default_generator.get_state(),
         cuda,
-        read_numpy(),
-        read_python(),
+        _numpy_access()[0](),
+        _python_access()[0](),
         random._inst.gauss_next,  # type: ignore[attr-defined]
-        tuple((generator, _state_of(generator)) for generator in others),
+        tuple([(generator, _state_of(generator)) for generator in others]) if others else (),
     )
 
 

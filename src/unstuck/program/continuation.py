@@ -26,9 +26,10 @@ __all__ = [
     "Continuation",
     "Position",
     "call_position",
-    "carried_names",
     "continue_from",
+    "loop_names",
     "names_needed",
+    "takes_position",
     "whole_pass",
 ]
 
@@ -48,6 +49,26 @@ class Position:
     column: int | None
     end_column: int | None
     draws: bool
+
+
+def _draw_form(iterated: ast.expr) -> str | None:
+    """``item`` for a loop over a loader itself, ``enumerated`` for one over ``enumerate(loader)``, None for others."""
+    if isinstance(iterated, (ast.Name, ast.Attribute, ast.Subscript)):
+        return "item"
+    named = isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "enumerate"
+    if named and len(iterated.args) == 1 and not iterated.keywords:  # type: ignore[attr-defined]
+        return "enumerated" if _draw_form(iterated.args[0]) == "item" else None  # type: ignore[attr-defined]
+    return None
+
+
+def takes_position(code: CodeType, lasti: int) -> bool:
+    """Whether a loop that draws there takes (position, item), as a loop over ``enumerate`` does, not the item."""
+    function, position = _function_tree(code), call_position(code, lasti)
+    if function is None or position is None or not position.draws:
+        return False
+    path = _path(function, position)
+    statement = path[-1].block[path[-1].index] if path else None
+    return isinstance(statement, ast.For) and _draw_form(statement.iter) == "enumerated"
 
 
 @dataclass(frozen=True)
@@ -188,6 +209,8 @@ def _header_only(statement: ast.stmt) -> bool:
 def _first(statement: ast.stmt, position: Position, substitute: bool) -> tuple[Block, bool] | None:
     """What is left of the innermost statement: itself with the call replaced, or itself, run again whole."""
     if isinstance(statement, (ast.For, ast.AsyncFor)) and position.draws:
+        if _draw_form(statement.iter) is None:
+            return None
         assign = ast.copy_location(ast.Assign([statement.target], ast.Name(VALUE, ast.Load())), statement)
         once = ast.copy_location(
             ast.For(
@@ -297,12 +320,15 @@ def names_needed(code: CodeType, lasti: int) -> tuple[tuple[str, ...], tuple[str
     return tuple(sorted(first)), tuple(sorted((far & own) - first))
 
 
-@lru_cache(maxsize=4096)
-def carried_names(code: CodeType, lasti: int) -> tuple[str, ...]:
-    """Names that the innermost loop around a call hands from one pass to the next (read before they are written)."""
+def loop_names(code: CodeType, lasti: int) -> tuple[str, ...] | None:
+    """Names that the innermost loop around a call hands from one pass to the next (read before they are written).
+
+    Returns:
+        None if no loop is around the call.
+    """
     loop = _loop_around(code, lasti)
     if loop is None:
-        return ()
+        return None
     own = writes(loop.body) - (writes([loop.target]) if isinstance(loop, ast.For) else set())
     return tuple(sorted(live_in(loop.body) & own))
 

@@ -153,11 +153,10 @@ def _saved(
     batches: dict[str, Any] = {f"draw {index}": batch for index, batch in incident.draws}
     if forward is not None:
         batches["arguments"] = [list(forward.args), dict(forward.kwargs)]
-    start = forward or moments.draw or moments.step
+    states = [item.random_state for item in (forward, moments.draw, moments.step) if item is not None]
+    start = next((item for item in states if item is not None), None)
     try:
-        save_incident(
-            folder, record, models, optimizers, batches, None if start is None else start.random_state, options.script
-        )
+        save_incident(folder, record, models, optimizers, batches, start, options.script)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         return changed(record, reasons=(*record.reasons, f"the incident could not be saved: {error}"))
     return changed(record, folder=str(folder))

@@ -135,7 +135,7 @@ def _try(
     batch, size = _batch_of(route, incident)
     trace = OpTrace(models=models, batch=batch, batch_size=size)
     try:
-        with sandbox(route.roots, optimizers, route.moment.random_state, attempt.backward):
+        with sandbox(route.roots, optimizers, route.random_state, attempt.backward):
             with trace:
                 _run(route, attempt, tolerant)
             if attempt.refusal is not None:

@@ -15,7 +15,8 @@ from typing import Any
 
 from unstuck.instruments.guard import Backward
 from unstuck.instruments.moments import FrameMoment, Moment
-from unstuck.program.continuation import Continuation, continue_from, whole_pass
+from unstuck.measure.rng import RandomState
+from unstuck.program.continuation import Continuation, continue_from, takes_position, whole_pass
 
 __all__ = ["Route", "routes_to"]
 
@@ -34,6 +35,7 @@ class Route:
 
     Attributes:
         moment: where it begins.
+        random_state: at that point.
         target: which of the backward calls that it meets is the wanted one, counted from 1.
         first: makes the value that the first stage takes.
         stages: continuations of frames, innermost first; each takes what the one before returned.
@@ -42,6 +44,7 @@ class Route:
     """
 
     moment: Moment
+    random_state: RandomState
     target: int
     first: Callable[[], Any]
     stages: tuple[Stage, ...]
@@ -56,16 +59,20 @@ def routes_to(backward: Backward, frame: FrameType | None) -> Iterator[Route]:
         backward: the call.
         frame: innermost frame at present; frames that still run lend their present values.
     """
+    states = [moment.random_state for moment, _ in backward.moments if moment.random_state is not None]
     for moment, target in backward.moments:
+        state = moment.random_state or next(iter(states), None)
+        if state is None:
+            continue
         if moment.kind == "forward":
-            yield from _from_forward(moment, target, backward)
+            yield from _from_forward(moment, state, target, backward)
         elif moment.kind == "draw":
-            yield from _from_draw(moment, target, backward)
+            yield from _from_draw(moment, state, target, backward)
         else:
-            yield from _from_pass(moment, target, backward, frame)
+            yield from _from_pass(moment, state, target, backward, frame)
 
 
-def _from_forward(moment: Moment, target: int, backward: Backward) -> Iterator[Route]:
+def _from_forward(moment: Moment, state: RandomState, target: int, backward: Backward) -> Iterator[Route]:
     module, args, kwargs = moment.module, moment.args, dict(moment.kwargs)
     assert module is not None
 
@@ -77,7 +84,7 @@ def _from_forward(moment: Moment, target: int, backward: Backward) -> Iterator[R
         if stages is not None:
             first = call if stages[0].takes_value else _nothing
             yield Route(
-                moment, target, first, stages, _roots(moment, module, args, kwargs), "from the first module call"
+                moment, state, target, first, stages, _roots(moment, module, args, kwargs), "from the first module call"
             )
     # a library called the module, or the call can't be told from its surroundings: run the user's statement again
     user = _user_frames(moment)
@@ -85,20 +92,23 @@ def _from_forward(moment: Moment, target: int, backward: Backward) -> Iterator[R
         stages = _stages(user, backward, substitute_first=False)
         if stages is not None:
             yield Route(
-                moment, target, _nothing, stages, _roots(moment, module), "from the statement of the first call"
+                moment, state, target, _nothing, stages, _roots(moment, module), "from the statement of the first call"
             )
-    yield Route(moment, target, call, (), _roots(moment, module, args, kwargs), "the module call alone")
+    yield Route(moment, state, target, call, (), _roots(moment, module, args, kwargs), "the module call alone")
 
 
-def _from_draw(moment: Moment, target: int, backward: Backward) -> Iterator[Route]:
+def _from_draw(moment: Moment, state: RandomState, target: int, backward: Backward) -> Iterator[Route]:
     user = _user_frames(moment)
     if user and user[0] is moment.frames[0]:
         stages = _stages(user, backward)
         if stages is not None:
-            yield Route(moment, target, lambda: moment.batch, stages, _roots(moment), "from the draw of the batch")
+            value = (moment.position, moment.batch) if takes_position(user[0].code, user[0].lasti) else moment.batch
+            yield Route(moment, state, target, lambda: value, stages, _roots(moment), "from the draw of the batch")
 
 
-def _from_pass(moment: Moment, target: int, backward: Backward, frame: FrameType | None) -> Iterator[Route]:
+def _from_pass(
+    moment: Moment, state: RandomState, target: int, backward: Backward, frame: FrameType | None
+) -> Iterator[Route]:
     running = _running(frame)
     for mark in _user_frames(moment):
         present = running.get((mark.ident, mark.code))
@@ -111,7 +121,7 @@ def _from_pass(moment: Moment, target: int, backward: Backward, frame: FrameType
         values = {name: present.f_locals[name] for name in continuation.names if name in present.f_locals}
         values.update(mark.values or {})
         stage = Stage(continuation.bind(values, mark.namespace), False)
-        yield Route(moment, target, _nothing, (stage,), (values, mark.namespace), "from the start of the pass")
+        yield Route(moment, state, target, _nothing, (stage,), (values, mark.namespace), "from the start of the pass")
         return
 
 
