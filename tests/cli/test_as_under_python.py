@@ -208,8 +208,9 @@ def test_module_and_signal(folder: Path) -> None:
 
 def test_ctrl_c_on_a_terminal_comes_once(folder: Path) -> None:
     (folder / "script.py").write_text(
-        "import time\nprint('ready', flush=True)\n"
-        "try:\n    time.sleep(60)\nfinally:\n    time.sleep(0.5)\n    print('cleaned up', flush=True)\n"
+        "import time\n"
+        "try:\n    print('ready', flush=True)\n    time.sleep(60)\n"
+        "finally:\n    time.sleep(0.5)\n    print('cleaned up', flush=True)\n"
     )
     for command in (PLAIN, WATCHED):
         leader, follower = pty.openpty()
@@ -230,6 +231,7 @@ def test_ctrl_c_on_a_terminal_comes_once(folder: Path) -> None:
         os.close(follower)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.1)
         os.write(leader, b"\x03")
         stdout, _ = process.communicate(timeout=20)
         os.close(leader)

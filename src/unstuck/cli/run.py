@@ -8,18 +8,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from unstuck.cli.launcher.interpreter import become_python
 from unstuck.cli.launcher.message import Message
 from unstuck.errors import MisconfigurationException
-from unstuck.findings import Severity
-from unstuck.messages import global_rank
-from unstuck.report.files import REPORT_NAME, read_report
+from unstuck.report.files import REPORT_NAME
 
 __all__ = ["RunOptions", "run"]
-
-EXIT_FINDINGS = 3
 
 
 @dataclass(frozen=True)
@@ -61,16 +56,10 @@ def run(options: RunOptions) -> int:
     )
     if options.fail_on == "never":
         become_python(message)
-    from unstuck.cli.launcher.supervisor import end_alike, run_python
+    # Imported where it is needed: the command has to be out of the script's way soon.
+    from unstuck.cli.supervised import run_supervised
 
-    ended = run_python(message)
-    if ended.code == 0 and (out / REPORT_NAME).exists() and _is_failure(read_report(out), options.fail_on):
-        return EXIT_FINDINGS
-    return end_alike(ended)
-
-
-def _is_failure(report: dict[str, Any], fail_on: str) -> bool:
-    return any(Severity(finding["severity"]).rank <= Severity(fail_on).rank for finding in report["findings"])
+    return run_supervised(message, options.fail_on)
 
 
 def _writable_file(path: Path) -> Path:
@@ -113,5 +102,5 @@ def _given_folder(out: Path) -> Path:
 
 def _run_name(options: RunOptions) -> str:
     target = options.target if options.is_module else Path(options.target).stem
-    rank = f"-rank{global_rank()}" if "RANK" in os.environ else ""
+    rank = f"-rank{os.environ['RANK']}" if "RANK" in os.environ else ""
     return f"{target.strip('-') or 'stdin'}-{time.strftime('%Y%m%d-%H%M%S')}{rank}"

@@ -7,6 +7,7 @@ by itself, so that no module of the user's is replaced by one that we needed fir
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 
@@ -59,7 +60,7 @@ class _Watch:
         if os.getpid() != self._process:
             return
         try:
-            with private_imports():
+            with private_imports(), _no_collection():
                 from unstuck.cli.launcher.message import Message
 
                 session = _open_session(Message.decode(self._message))
@@ -74,7 +75,7 @@ class _Watch:
         if os.getpid() != self._process:
             return
         try:
-            with private_imports():
+            with private_imports(), _no_collection():
                 from unstuck.cli.conclusion import conclude
                 from unstuck.cli.launcher.message import Message
 
@@ -95,6 +96,18 @@ class _Watch:
         except Exception as error:  # noqa: BLE001 - a report that says so is better than none
             self._failure = error
             return {}
+
+
+class _no_collection:  # noqa: N801 - reads as the statement that it is
+    """Context without cyclic garbage collection: our imports may set off one, which walks torch's whole heap."""
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_enabled:
+            gc.enable()
 
 
 def _open_session(message: Message) -> Session:
