@@ -49,6 +49,7 @@ class Moment(NamedTuple):
         random_state: taken at that point; None where the first module call's serves.
         module, args, kwargs: of the call, for ``forward``.
         direct: the innermost frame called the module itself, with nothing of a library between.
+        autocast: devices on which the call was under autocast, with the number format.
         batch, position: the batch and how many the loader had given before, for ``draw``.
     """
 
@@ -61,6 +62,7 @@ class Moment(NamedTuple):
     direct: bool = False
     batch: Any = None
     position: int = 0
+    autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
 class Draw(NamedTuple):
@@ -133,7 +135,9 @@ class Moments:
         while caller is not None and caller.f_code in _CALL_CODES:
             caller = caller.f_back
         direct = caller is not None and is_user_file(caller.f_code.co_filename)
-        self._take("forward", caller, module=module, args=args, kwargs=kwargs, direct=direct)
+        self._take(
+            "forward", caller, module=module, args=args, kwargs=kwargs, direct=direct, autocast=_autocast_devices()
+        )
 
     def backward_ended(self, tensors: Any) -> None:
         for kind in self.backwards_since:
@@ -170,6 +174,13 @@ class Moments:
         self._taken += 1
         setattr(self, kind, Moment(kind, _chain(frame), rng.capture(self._generators), **more))
         self.backwards_since[kind] = 0
+
+
+def _autocast_devices() -> tuple[tuple[str, torch.dtype], ...]:
+    if not torch._C._is_any_autocast_enabled():
+        return ()
+    devices = [device for device in ("cpu", "cuda", "mps") if torch.is_autocast_enabled(device)]
+    return tuple((device, torch.get_autocast_dtype(device)) for device in devices)
 
 
 def _continues(frame: FrameType) -> bool:

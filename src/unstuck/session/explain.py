@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten_with_path
 
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models
-from unstuck.instruments.moments import Moments
+from unstuck.instruments.moments import Moment, Moments
 from unstuck.measure.finiteness import nonfinite_counts
 from unstuck.places import Frame, is_user_file
 from unstuck.program.continuation import call_position
@@ -59,8 +59,8 @@ def explain(
         late=incident.late,
         batch=_batch_index(incident),
         loss=None if backward is None or backward.values is None else backward.values[0],
-        chain=incident.chain,
-        draw_chain=_draw_chain(moments),
+        chain=incident.chain or _user_lines(forward),
+        draw_chain=_user_lines(moments.draw),
         batch_sample=sample,
         batch_key=key,
     )
@@ -103,11 +103,9 @@ def _batch_index(incident: Incident) -> int | None:
     return incident.draws[-1][0] if incident.draws else None
 
 
-def _draw_chain(moments: Moments) -> tuple[Frame, ...]:
-    if moments.draw is None:
-        return ()
+def _user_lines(moment: Moment | None) -> tuple[Frame, ...]:
     chain = []
-    for item in moments.draw.frames:
+    for item in moment.frames if moment is not None else ():
         position = call_position(item.code, item.lasti)
         if is_user_file(item.code.co_filename) and position is not None:
             name = getattr(item.code, "co_qualname", item.code.co_name)

@@ -6,6 +6,7 @@ compiled), and the non-finite gradients are the same ones.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -136,7 +137,10 @@ def _try(
     trace = OpTrace(models=models, batch=batch, batch_size=size)
     try:
         with sandbox(route.roots, optimizers, route.random_state, attempt.backward):
-            with trace:
+            with contextlib.ExitStack() as around:
+                for device, dtype in route.autocast:
+                    around.enter_context(torch.autocast(device, dtype=dtype))
+                around.enter_context(trace)
                 _run(route, attempt, tolerant)
             if attempt.refusal is not None:
                 return Replay(None, False, (attempt.refusal,))

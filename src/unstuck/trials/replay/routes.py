@@ -9,9 +9,11 @@ the start of a pass: continue the frame that did it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any
+
+import torch
 
 from unstuck.instruments.guard import Backward
 from unstuck.instruments.moments import FrameMoment, Moment
@@ -41,6 +43,7 @@ class Route:
         stages: continuations of frames, innermost first; each takes what the one before returned.
         roots: what the code may reach and change.
         name: for messages.
+        autocast: to be entered around all of it.
     """
 
     moment: Moment
@@ -50,6 +53,7 @@ class Route:
     stages: tuple[Stage, ...]
     roots: tuple[Any, ...]
     name: str
+    autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
 def routes_to(backward: Backward, frame: FrameType | None) -> Iterator[Route]:
@@ -65,7 +69,10 @@ def routes_to(backward: Backward, frame: FrameType | None) -> Iterator[Route]:
         if state is None:
             continue
         if moment.kind == "forward":
-            yield from _from_forward(moment, state, target, backward)
+            for route in _from_forward(moment, state, target, backward):
+                yield route
+                if moment.autocast:  # entered by the route's own `with`, or by whoever called the user's code
+                    yield replace(route, autocast=moment.autocast, name=f"{route.name}, under autocast")
         elif moment.kind == "draw":
             yield from _from_draw(moment, state, target, backward)
         else:
