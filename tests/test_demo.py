@@ -13,9 +13,9 @@ def test_demo(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(DEMO)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     plain, faulty, fixed = done.stdout.split("--- ")[1:]
-    assert "nan" in plain
-    assert "nan" not in faulty
-    assert "nan" not in fixed
+    assert "     nan " in plain
+    assert "     nan " not in faulty
+    assert "     nan " not in fixed
     explained, passed = done.stderr.strip().split("unstuck: ")[1:]
     assert "numerics.nonfinite-forward  digits_nan.py:12" in explained
     assert "entropy" in explained
