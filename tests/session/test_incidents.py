@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.session.watching import watch
 
+from tests.session.watching import watch
 from unstuck.session import SessionOptions
 
 LOOP = """

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from tests.session.test_program_shapes import DATA, MODEL, SHAPES
 from tests.session.watching import PRELUDE, same_state, watch
-
 from unstuck.session import SessionOptions
 
 
@@ -89,9 +89,11 @@ def test_nothing_of_ours_is_left_in_torch(tmp_path: Path) -> None:
     from torch.optim import optimizer as optimizer_hooks
     from torch.utils.data import dataloader
 
-    owners = (torch.Tensor, torch.autograd, torch.optim.Optimizer, torch.nn.Module, torch.nn.utils,
-              torch.nn.utils.clip_grad, torch.amp.GradScaler, torch.optim.lr_scheduler.LRScheduler, dataloader.DataLoader,
-              dataloader._BaseDataLoaderIter, torch)  # fmt: skip
+    owners = (
+        torch.Tensor, torch.autograd, torch.optim.Optimizer, torch.nn.Module, torch.nn.utils, torch,
+        torch.nn.utils.clip_grad, torch.amp.GradScaler, torch.optim.lr_scheduler.LRScheduler,
+        dataloader.DataLoader, dataloader._BaseDataLoaderIter,
+    )  # fmt: skip
     before = [dict(vars(owner)) for owner in owners]
     watch(MODEL + DATA + textwrap.dedent(SHAPES["module level"]), tmp_path)
     for owner, attributes in zip(owners, before, strict=True):
