@@ -20,6 +20,7 @@ PUBLIC: dict[str, set[str]] = {
         "Trainer",
         "__version__",
         "seed_everything",
+        "watch",
     },
     "unstuck.errors": {
         "MisconfigurationError",

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from unstuck.callbacks.callback import Callback
+    from unstuck.session.watch import watch
     from unstuck.trainer.data.datamodule import LightningDataModule
     from unstuck.trainer.data.limits import Overfit
     from unstuck.trainer.data.seed import seed_everything
@@ -24,6 +25,7 @@ __all__ = [
     "Trainer",
     "__version__",
     "seed_everything",
+    "watch",
 ]
 
 __version__ = "0.1.0.dev0"
@@ -37,6 +39,7 @@ _HOMES = {
     "Overfit": "unstuck.trainer.data.limits",
     "Trainer": "unstuck.trainer.trainer",
     "seed_everything": "unstuck.trainer.data.seed",
+    "watch": "unstuck.session.watch",
 }
 
 

@@ -289,6 +289,10 @@ class Clipping:
             self._check_norm = None if optimizer is None else _total(optimizer)
 
     def run_ends(self) -> None:
+        self.fetch()
+
+    def fetch(self) -> None:
+        """Bring what waits into the recording."""
         for site in self._sites.values():
             _fetch(site)
 

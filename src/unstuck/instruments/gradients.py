@@ -195,7 +195,8 @@ class Gradients:
         if followed.before is not None:
             self._end_sample(followed, optimizer)
 
-    def run_ends(self) -> None:
+    def fetch(self) -> None:
+        """Bring what waits into the recording, and compare the weights with those at the start."""
         for followed in self._followed.values():
             self._fetch(followed)
             optimizer = followed.optimizer()
@@ -204,6 +205,9 @@ class Gradients:
                 if values is not None:
                     followed.record.moved = _changes(followed.first, values.tolist(), followed.lengths)
         self._recording.flush_norms()
+
+    def run_ends(self) -> None:
+        self.fetch()
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 

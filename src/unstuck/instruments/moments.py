@@ -127,6 +127,16 @@ class Moments:
         self._draw_continues = _continues(frame)
         self._take("draw", frame, batch=batch, position=position)
 
+    def note(self, source: int, batch: Any) -> None:
+        """A batch that the program itself tells; one that a loader has just given is known already."""
+        if self._stepped:
+            self._stepped = False
+            self.draws.clear()
+        index = self._counts.get(source, 0)
+        self._counts[source] = index + 1
+        if not any(draw.batch is batch for draw in self.draws):
+            self.draws.append(Draw(index, batch))
+
     def forward_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, frame: FrameType) -> None:
         if self._simple() and not self.backwards_since["draw"]:
             self.forward = None

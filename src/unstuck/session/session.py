@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from types import FrameType
+from typing import Any, ClassVar
+
+import torch
 
 from unstuck.diagnosis import judge
+from unstuck.errors import MisconfigurationException
 from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.gradients import Gradients
 from unstuck.instruments.guard import Guard, Incident
@@ -23,6 +28,7 @@ from unstuck.session.live_trace import LiveTrace
 from unstuck.session.options import Ending, SessionOptions, Verdict
 from unstuck.signals import Bus
 from unstuck.sources.plain import PlainSource
+from unstuck.sources.scope import ScopedBus
 
 __all__ = ["Session", "StopRun"]
 
@@ -41,9 +47,19 @@ class Session:
 
     Args:
         options: how to watch.
+        models: watch only passes of these; all if none is given.
+        optimizers: watch only steps of these; all, or all of the models' if models are given, if none is given.
     """
 
-    def __init__(self, options: SessionOptions) -> None:
+    _active: ClassVar[Session | None] = None
+
+    def __init__(
+        self,
+        options: SessionOptions,
+        models: Iterable[torch.nn.Module] = (),
+        optimizers: Iterable[torch.optim.Optimizer] = (),
+    ) -> None:
+        models, optimizers = list(models), list(optimizers)
         self.options = options
         path = None if options.out is None or options.trace_step is not None else options.out / RECORDING_NAME
         self.recording = Recording(path)
@@ -51,7 +67,8 @@ class Session:
         self._inventory = Inventory()
         self._guard = Guard(self._moments, self._on_incident)
         clipping = Clipping(self.recording, self._guard)
-        gradients = Gradients(
+        self._clipping = clipping
+        self._gradients = gradients = Gradients(
             self.recording, self._guard, self._moments, self._inventory, clipping, options.every_gradient
         )
         self._live = None if options.trace_step is None else LiveTrace(options.trace_step, self._guard)
@@ -64,13 +81,25 @@ class Session:
             [*live, self._guard, self._moments, self._inventory, gradients, clipping, losses, *limit],
             passages=(StopRun,),
         )
-        self._source = PlainSource(self._bus)
+        self._guard.optimizers.update({id(item): item for item in optimizers})
+        scoped = ScopedBus(self._bus, models, optimizers) if models or optimizers else self._bus
+        self._source = PlainSource(scoped, compiled=any(_is_compiled(model) for model in models))
         self._stopped: str | None = None
         self._started_at = 0.0
         self._excluded = 0.0
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Begin to watch.
+
+        Raises:
+            MisconfigurationException: another session watches this process; one step would be told twice.
+        """
+        if Session._active is not None:
+            raise MisconfigurationException(
+                "this process is watched already (by `unstuck run`, or by an unstuck.watch that was not closed); "
+                "close the other one first"
+            )
+        Session._active = self
         self._started_at = time.perf_counter()
         self._source.open()
 
@@ -82,10 +111,26 @@ class Session:
         """
         elapsed = time.perf_counter() - self._started_at
         self._source.close()
+        if Session._active is self:
+            Session._active = None
         self._bus.run_ends()
         self.recording.set_facts(self._facts())
         self.recording.set_gradients()
         self.recording.close()
+        return self._verdict(ending, elapsed)
+
+    def so_far(self) -> Verdict:
+        """What is known while the program goes on."""
+        self._gradients.fetch()
+        self._clipping.fetch()
+        self.recording.flush()
+        return self._verdict(Ending("running"), time.perf_counter() - self._started_at)
+
+    def take_batch(self, source: object, batch: Any) -> None:
+        """A step of the user's loop works on ``batch``; told by the loop itself where no loader gives it."""
+        self._moments.note(id(source), batch)
+
+    def _verdict(self, ending: Ending, elapsed: float) -> Verdict:
         findings = judge(self.recording)
         cost = None
         if self._inventory.passes and elapsed > 0.0:
@@ -165,6 +210,10 @@ def _plural(name: str, count: int) -> str:
     if count == 1:
         return name
     return name + ("es" if name.endswith("s") else "s")
+
+
+def _is_compiled(model: torch.nn.Module) -> bool:
+    return any(type(module).__name__ == "OptimizedModule" for module in model.modules())
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:

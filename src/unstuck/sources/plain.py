@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.utils.data import dataloader
 
 from unstuck.signals import Bus
 from unstuck.sources.patching import Patches
+from unstuck.sources.scope import ScopedBus
 
 __all__ = ["PlainSource"]
 
@@ -30,10 +32,15 @@ class PlainSource:
 
     Between two passes one global module hook waits for the first module call and then takes itself away, so that the
     many calls below it run on torch's fast path.
+
+    Args:
+        bus: what to tell.
+        compiled: models have been compiled before, so that no module hook may be set.
     """
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus | ScopedBus, compiled: bool = False) -> None:
         self._bus = bus
+        self._begin_compiled = compiled
         self._patches = Patches()
         self._hooks = module_hooks._global_forward_pre_hooks
         self._hook_id: int | None = None
@@ -72,7 +79,11 @@ class PlainSource:
         patch(dataloader.DataLoader, "__iter__", self._wrap_loader_iter)
         patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_loader_next)
         patch(torch, "compile", self._wrap_compile)
-        os.register_at_fork(after_in_child=self._forked)
+        if self._begin_compiled:
+            self._without_module_hook()
+        # what is registered there is never let go
+        forked = weakref.WeakMethod(self._forked)
+        os.register_at_fork(after_in_child=lambda: (method := forked()) is not None and method())
 
     def close(self) -> None:
         """Leave torch as it was found."""
@@ -112,16 +123,19 @@ class PlainSource:
         @functools.wraps(original)
         def compile(*args: Any, **kwargs: Any) -> Any:
             self._disarm()
-            first = not self._compiles
-            self._compiles = True
             compiled = original(*args, **kwargs)
-            if first:
-                from torch._dynamo.eval_frame import OptimizedModule
-
-                self._patches.replace(OptimizedModule, "__call__", self._wrap_compiled_call)
+            self._without_module_hook()
             return compiled
 
         return compile
+
+    def _without_module_hook(self) -> None:
+        self._disarm()
+        if not self._compiles:
+            from torch._dynamo.eval_frame import OptimizedModule
+
+            self._compiles = True
+            self._patches.replace(OptimizedModule, "__call__", self._wrap_compiled_call)
 
     def _wrap_compiled_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -38,6 +38,9 @@ CODE = "optim.exploding-gradient"
 GROWTH = 30.0
 """Norms of the last rows over the usual one of the first half."""
 
+DEPARTURE = 3.0
+"""Norm over the usual one with which growth is said to begin."""
+
 LOSS_GROWTH = 5.0
 """Losses of the last steps over the largest of the first half."""
 
@@ -71,7 +74,7 @@ def rule(recording: Recording) -> list[Finding]:
     found = []
     for index, record in enumerate(recording.optimizers):
         rows = rows_of(record)
-        finding = _spike(recording, record, rows) or _growth(recording, record, rows) or _start(recording, record, rows)
+        finding = _growth(recording, record, rows) or _spike(recording, record, rows) or _start(recording, record, rows)
         if finding is not None:
             clipped = any(index in item.optimizers and item.fresh for item in recording.clips)
             found.append(_finding(record, finding, clipped))
@@ -106,26 +109,30 @@ def _growth(recording: Recording, record: OptimizerRecord, rows: list[Bucket]) -
     steps = [ratio for row in tail if (ratio := relative_step(record, row)) is not None]
     if not steps or not max(steps) >= LARGE_STEP:
         return None
+    # a run that grows from its first step on has no usual norm but its first ones
+    usual = min(usual, _usual(rows[: max(1, len(rows) // 8)]) or usual)
     begin = len(rows) - 1
-    while begin > 0 and rows[begin - 1].last[TOTAL] > 3.0 * usual:
+    while begin > 1 and rows[begin - 1].last[TOTAL] > DEPARTURE * usual:
         begin -= 1
     row, end = rows[begin], rows[-1]
-    passed = max(1, end.end - head[-1].end)
-    factor = (end.last[TOTAL] / usual) ** (1.0 / passed) if math.isfinite(end.last[TOTAL]) else math.inf
+    calm = middle(losses_between(recording, 0, row.start)) or max(early)
+    finite = [item for item in rows[begin:] if math.isfinite(item.last[TOTAL])] or [end]
+    passed = max(1, finite[-1].end - rows[begin - 1].end)
+    factor = (finite[-1].last[TOTAL] / usual) ** (1.0 / passed)
     return _Course(
         "growth",
         row,
-        head,
+        rows[:begin],
         {
             "usual norm": usual,
             "last norm": end.last[TOTAL],
             "growth per step": factor,
-            "loss before": max(early),
+            "loss before": calm,
             "last loss": late[-1],
             "step over weights": max(steps),
         },
         f"the gradient's norm grew from {usual:.3g} to {end.last[TOTAL]:.3g}, by {factor:.3g} per step from step "
-        f"{row.start} on, and the loss from {max(early):.3g} to {late[-1]:.3g}",
+        f"{row.start} on, and the loss from {calm:.3g} to {late[-1]:.3g}",
     )
 
 
