@@ -27,7 +27,10 @@ _EVERY_STEP = 32
 """First steps of a run in which everything is looked at every step, whatever it costs."""
 
 _GRADIENT_SHARE = 0.02
-"""Share of a step's time that the sweep over the gradients may take, where a step takes 2 ms or more."""
+"""Share of a step's time that the sweep over the gradients may take."""
+
+_GRADIENT_FLOOR = 60e-6
+"""Seconds that it may take in any case, so that a small network's gradients are looked at every step."""
 
 _PARAMETER_SHARE = 0.003
 """Share for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
@@ -92,10 +95,16 @@ class Incident:
 
 
 class _Pace:
-    """How often a check runs: every step at first, then as often as its share of the step's time allows."""
+    """How often a check runs: every step at first, then as often as its share of the step's time allows.
 
-    def __init__(self, share: float) -> None:
+    Args:
+        share: of the step's time.
+        floor: seconds that are allowed however short the step is.
+    """
+
+    def __init__(self, share: float, floor: float) -> None:
         self.share = share
+        self.floor = floor
         self.cost = 0.0
         self.every = 1
         self.countdown = 0
@@ -107,9 +116,7 @@ class _Pace:
     def spent(self, seconds: float, step_seconds: float, steps: int) -> None:
         self.cost = seconds if self.cost == 0.0 else min(seconds, 0.8 * self.cost + 0.2 * seconds)
         if steps >= _EVERY_STEP and step_seconds > 0.0:
-            # a short step costs little in all, and Python's own share of it is large
-            share = self.share * min(4.0, max(1.0, 2e-3 / step_seconds))
-            self.every = max(1, math.ceil(self.cost / (share * step_seconds)))
+            self.every = max(1, math.ceil(self.cost / max(self.floor, self.share * step_seconds)))
         self.countdown = self.every - 1
 
 
@@ -139,7 +146,10 @@ class Guard:
         self._culprit: Backward | None = None
         self._alarm = False  # a bad loss or gradient is waiting for a step that takes it
         self._declared: set[str] = set()
-        self._gradient_pace, self._parameter_pace = _Pace(_GRADIENT_SHARE), _Pace(_PARAMETER_SHARE)
+        self._gradient_pace, self._parameter_pace = (
+            _Pace(_GRADIENT_SHARE, _GRADIENT_FLOOR),
+            _Pace(_PARAMETER_SHARE, 0.0),
+        )
         self._born_nonfinite: set[int] = set()
         self._seen: set[int] = set()
         self._step_seconds = 0.0

@@ -12,15 +12,14 @@ from torch.utils._pytree import tree_flatten_with_path
 
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models
-from unstuck.instruments.moments import Moment, Moments
+from unstuck.instruments.moments import Moments
 from unstuck.measure.finiteness import nonfinite_counts
-from unstuck.places import Frame, is_user_file
-from unstuck.program.continuation import call_position
 from unstuck.record.incident import IncidentRecord
 from unstuck.record.origin import Origin
 from unstuck.session.options import SessionOptions
 from unstuck.trials.incident_folder import save_incident
 from unstuck.trials.replay.replay import Replay, replay
+from unstuck.trials.replay.routes import user_lines
 from unstuck.trials.tracing import OpTrace
 from unstuck.trials.update import explain_update
 
@@ -59,8 +58,8 @@ def explain(
         late=incident.late,
         batch=_batch_index(incident),
         loss=None if backward is None or backward.values is None else backward.values[0],
-        chain=incident.chain or _user_lines(forward),
-        draw_chain=_user_lines(moments.draw),
+        chain=incident.chain or user_lines(forward),
+        draw_chain=user_lines(moments.draw),
         batch_sample=sample,
         batch_key=key,
     )
@@ -71,6 +70,10 @@ def explain(
         record = changed(record, origin=origin, replayed=origin is not None)
     else:
         outcome = _replay(incident, models, optimizers, frame, run_backward)
+        made_between = incident.draws and key is None and not outcome.whole
+        if outcome.origin is not None and outcome.origin.leaf == "batch" and made_between:
+            # what the model got was bad, what the loader gave was not, and what is between was not run again
+            outcome = Replay(None, True, ("the value was made before the first module call", *outcome.reasons))
         record = changed(record, origin=outcome.origin, replayed=outcome.accepted, reasons=outcome.reasons)
     return _saved(record, incident, moments, models, optimizers, options, number)
 
@@ -101,16 +104,6 @@ def _origin_in(trace: OpTrace, incident: Incident) -> Origin | None:
 
 def _batch_index(incident: Incident) -> int | None:
     return incident.draws[-1][0] if incident.draws else None
-
-
-def _user_lines(moment: Moment | None) -> tuple[Frame, ...]:
-    chain = []
-    for item in moment.frames if moment is not None else ():
-        position = call_position(item.code, item.lasti)
-        if is_user_file(item.code.co_filename) and position is not None:
-            name = getattr(item.code, "co_qualname", item.code.co_name)
-            chain.append(Frame(item.code.co_filename, position.line, name))
-    return tuple(reversed(chain))
 
 
 def _nonfinite_in(batch: Any) -> tuple[int | None, str | None]:

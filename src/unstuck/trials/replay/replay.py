@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from unstuck.instruments.guard import Backward, Incident
 from unstuck.record.origin import Origin
 from unstuck.trials.replay.heap import HeapTooLargeError
-from unstuck.trials.replay.routes import Route, routes_to
+from unstuck.trials.replay.routes import Route, routes_to, with_callers
 from unstuck.trials.replay.sandbox import CannotReplayError, sandbox
 from unstuck.trials.tracing import OpTrace
 
@@ -35,12 +36,14 @@ class Replay:
         accepted: a route reproduced the step.
         reasons: why routes were not accepted, one sentence each.
         route: the accepted route's name.
+        whole: it began before anything of the step was computed, so what came with its start came with the data.
     """
 
     origin: Origin | None
     accepted: bool
     reasons: tuple[str, ...] = ()
     route: str | None = None
+    whole: bool = False
 
 
 class _Reached(BaseException):
@@ -116,6 +119,9 @@ def replay(
             return found
         # The value was there before this route begins: one that begins earlier may see it made.
         fallback = fallback or found
+    if fallback is not None and fallback.origin is not None and fallback.origin.leaf == "constant":
+        # neither data nor weights: something that the program computed before the replay's start
+        return Replay(None, True, ("the value was made before the replay's start", *reasons), fallback.route)
     if fallback is not None:
         return fallback
     return Replay(None, False, tuple(reasons) or ("the step's first module call was not seen",))
@@ -134,7 +140,13 @@ def _try(
     attempt = _Attempt(route, wanted, run_backward, lambda loss: _same_loss(loss, wanted, tolerant), needs_gradients)
     real = _nonfinite_gradients(incident.optimizer) if needs_gradients else {}
     batch, size = _batch_of(route, incident)
-    trace = OpTrace(models=models, batch=batch, batch_size=size)
+    trace = OpTrace(models=models, batch=batch, batch_size=size, stop=sys._getframe())
+
+    def found(origin: Origin | None) -> Replay:
+        if origin is not None:
+            origin = replace(origin, chain=with_callers(origin.chain, route.moment))
+        return Replay(origin, True, route=route.name, whole=route.moment.kind != "forward")
+
     try:
         with sandbox(route.roots, optimizers, route.random_state, attempt.backward):
             with contextlib.ExitStack() as around:
@@ -145,7 +157,7 @@ def _try(
             if attempt.refusal is not None:
                 return Replay(None, False, (attempt.refusal,))
             if not needs_gradients:
-                return Replay(trace.origin_of(attempt.loss[0]), True, route=route.name)
+                return found(trace.origin_of(attempt.loss[0]))
             again = _nonfinite_gradients(incident.optimizer)
             refusal = _same_positions(real, again, exact=not incident.changed and incident.calls == 1)
             if refusal is not None:
@@ -156,7 +168,7 @@ def _try(
                 for parameter in group["params"]
                 if id(parameter) in again
             ]
-            return Replay(trace.origin_of_gradient(*holders), True, route=route.name)
+            return found(trace.origin_of_gradient(*holders))
     except (CannotReplayError, HeapTooLargeError) as error:
         return Replay(None, False, (str(error),))
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything when it runs again

@@ -18,9 +18,10 @@ import torch
 from unstuck.instruments.guard import Backward
 from unstuck.instruments.moments import FrameMoment, Moment
 from unstuck.measure.rng import RandomState
-from unstuck.program.continuation import Continuation, continue_from, takes_position, whole_pass
+from unstuck.places import Frame, is_user_file
+from unstuck.program.continuation import Continuation, call_position, continue_from, takes_position, whole_pass
 
-__all__ = ["Route", "routes_to"]
+__all__ = ["Route", "routes_to", "user_lines", "with_callers"]
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,29 @@ def _running(frame: FrameType | None) -> dict[tuple[int, CodeType], FrameType]:
 def _roots(moment: Moment, *more: Any) -> tuple[Any, ...]:
     own = [frame for frame in moment.frames if frame.values is not None]
     return (*more, *(frame.values for frame in own), *(frame.namespace for frame in own))
+
+
+def with_callers(chain: tuple[Frame, ...], moment: Moment) -> tuple[Frame, ...]:
+    """A call chain of a replay, preceded by the user's frames that stood around the moment from which it began."""
+    around = user_lines(moment)
+    if not chain:
+        return around
+    first = chain[0]
+    for index, frame in enumerate(around):
+        if (frame.file, frame.function) == (first.file, first.function):
+            return (*around[:index], *chain)
+    return (*around, *chain) if moment.module is not None else chain
+
+
+def user_lines(moment: Moment | None) -> tuple[Frame, ...]:
+    """The user's lines at a moment, outermost first."""
+    lines = []
+    for item in moment.frames if moment is not None else ():
+        position = call_position(item.code, item.lasti)
+        if is_user_file(item.code.co_filename) and position is not None:
+            name = getattr(item.code, "co_qualname", item.code.co_name)
+            lines.append(Frame(item.code.co_filename, position.line, name))
+    return tuple(reversed(lines))
 
 
 def _nothing() -> None:
