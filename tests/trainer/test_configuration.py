@@ -10,9 +10,9 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader
 
 import unstuck
+from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader
 from unstuck.errors import MisconfigurationException
 
 PARITY: list[dict[str, Any]] = [
@@ -21,7 +21,18 @@ PARITY: list[dict[str, Any]] = [
     {"accelerator": "abacus"},
     {"devices": 0},
     {"devices": "many"},
+    {"devices": "0"},
+    {"devices": []},
+    {"devices": -1},
+    {"devices": "0,"},
+    {"devices": [0]},
+    {"devices": None},
+    {"devices": 1.5},
+    {"num_nodes": 0},
+    {"num_nodes": "1"},
     {"strategy": "telepathy"},
+    {"strategy": None},
+    {"strategy": 1},
     {"precision": "17-true"},
     {"limit_train_batches": -1},
     {"limit_val_batches": 1.5},
@@ -72,8 +83,8 @@ def test_the_same_kind_of_error_that_names_the_argument(keywords: dict[str, Any]
         {"deterministic": "maybe"},
         {"gradient_clip_val": -1.0},
         {"gradient_clip_val": float("nan")},
+        {"max_steps": None},
         {"devices": 2},
-        {"devices": [0]},
     ],
     ids=str,
 )
@@ -143,9 +154,37 @@ def test_forms_of_max_time(given: Any, expected: Any) -> None:
     assert parse_max_time(given) == expected
 
 
-def test_without_an_end_the_default_is_told() -> None:
+@pytest.mark.parametrize("callbacks", ["early", 1, [1], [unstuck.Callback], unstuck.Callback])
+def test_what_is_no_callback_is_refused(callbacks: Any) -> None:
+    with pytest.raises(TypeError, match="callbacks"):
+        OURS.Trainer(**QUIET, max_epochs=1, callbacks=callbacks)
+
+
+def test_what_is_no_callback_is_refused_from_the_module_too() -> None:
+    class Module(base_module(OURS)):  # type: ignore[misc]
+        def configure_callbacks(self) -> Any:
+            return [unstuck.Callback]
+
+    with pytest.raises(TypeError, match=r"Module\.configure_callbacks.*Callback"):
+        OURS.Trainer(**QUIET, max_epochs=1).fit(Module(), loader())
+
+
+@pytest.mark.parametrize("logger", ["tensorboard", 1, [unstuck.Callback()]])
+def test_what_is_no_logger_is_refused(logger: Any) -> None:
+    with pytest.raises(TypeError, match="logger"):
+        OURS.Trainer(**{**QUIET, "logger": logger}, max_epochs=1)
+
+
+def test_without_an_end_the_default_is_told_by_a_fit_alone() -> None:
+    class Short(base_module(OURS)):  # type: ignore[misc]
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.trainer.should_stop = True
+            return super().training_step(batch, batch_idx)
+
+    trainer = OURS.Trainer(**QUIET)
+    trainer.validate(Short(), loader(shuffle=False), verbose=False)
     with pytest.warns(UserWarning, match="max_epochs"):
-        trainer = OURS.Trainer(**QUIET)
+        trainer.fit(Short(), loader(), loader(shuffle=False))
     assert trainer.max_epochs == 1000
     assert OURS.Trainer(**QUIET, max_steps=3).max_epochs == -1
     assert OURS.Trainer(**QUIET, max_time="00:00:01:00").max_epochs == -1

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.trainer.side_by_side import OURS, QUIET, base_module, loader
 from torch import nn
 
 import unstuck
+from tests.trainer.side_by_side import OURS, QUIET, base_module, loader
 from unstuck.trainer.interrupts import TerminationRequested
 
 # The module can validate; most of these fits don't.

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.trainer.side_by_side import OURS, THEIRS, Library, assert_same, base_module, compare, data, loader, run
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
+
+from tests.trainer.side_by_side import OURS, THEIRS, Library, assert_same, base_module, compare, data, loader, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

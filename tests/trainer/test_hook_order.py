@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader, make_net, record_hooks
 from torch import nn
+
+from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader, make_net, record_hooks
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader
 from torch import nn
 
 import unstuck
+from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader
 from unstuck.trainer.data.combined import CombinedLoader
 
 pytestmark = pytest.mark.filterwarnings("ignore:There is .*validation_step")

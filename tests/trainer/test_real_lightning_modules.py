@@ -8,8 +8,9 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Timer
-from tests.trainer.side_by_side import OURS, QUIET, THEIRS, assert_same, base_module, loader, run
 from torch import nn
+
+from tests.trainer.side_by_side import OURS, QUIET, THEIRS, assert_same, base_module, loader, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from unstuck.loggers.csv_logs import CSVLogger
 from unstuck.loggers.logger import Logger
@@ -19,12 +20,19 @@ def configure_loggers(logger: Logger | Iterable[Logger] | bool | None, save_dir:
     Args:
         logger: one or several, True for the default one, False or None for none.
         save_dir: for the default one.
+
+    Raises:
+        TypeError: something among them is no logger.
     """
     if logger is None or logger is False:
         return []
     if logger is True:
         return [default_logger(save_dir)]
-    return list(logger) if isinstance(logger, Iterable) else [logger]
+    loggers: list[Any] = list(logger) if isinstance(logger, Iterable) and not isinstance(logger, str) else [logger]
+    for each in loggers:
+        if isinstance(each, type) or not hasattr(each, "log_metrics"):
+            raise TypeError(f"`Trainer(logger=...)` takes True, False, or objects with `log_metrics`; got {each!r}.")
+    return loggers
 
 
 def default_logger(save_dir: str) -> Logger:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from unstuck.errors import MisconfigurationException
@@ -69,13 +71,25 @@ def _resolve_kind(accelerator: str) -> str:
     return name
 
 
+def _parse_cpu_count(devices: Any) -> list[int]:
+    """One index for each process that is asked for: on the CPU ``devices`` can mean nothing else."""
+    count = int(devices) if isinstance(devices, str) and devices.strip().isdigit() else devices
+    if count in (0, []):
+        raise MisconfigurationException(f"`Trainer(devices={devices!r})` asks for no device.")
+    if not isinstance(count, int) or count < 0:
+        raise TypeError(f"`Trainer(devices={devices!r})`: the CPU takes a count of processes, an int above 0.")
+    return list(range(count))
+
+
 def _parse_devices(devices: list[int] | str | int, kind: str) -> list[int]:
-    """The indices of the devices asked for; on the CPU they only count processes."""
+    """The indices of the devices asked for."""
     refusal = MisconfigurationException(
         f"`Trainer(devices={devices!r})` can't be read: pass a count, a list of indices, text such as '0,' or 'auto'."
     )
     if devices == "auto":
         return [0]
+    if kind == "cpu":
+        return _parse_cpu_count(devices)
     if isinstance(devices, str):
         parts = [part.strip() for part in devices.split(",") if part.strip()]
         if not parts or not all(part.lstrip("-").isdigit() for part in parts):
@@ -89,10 +103,6 @@ def _parse_devices(devices: list[int] | str | int, kind: str) -> list[int]:
             or len(set(devices)) != len(devices)
         ):
             raise refusal
-        if kind == "cpu":
-            raise MisconfigurationException(
-                f"`Trainer(devices={devices!r})`: the CPU takes a count of processes, not indices."
-            )
         return list(devices)
     if isinstance(devices, bool) or not isinstance(devices, int) or devices == 0 or devices < -1:
         raise refusal

@@ -14,6 +14,7 @@ from unstuck.errors import MisconfigurationException
 __all__ = [
     "LoopBounds",
     "check_barebones",
+    "check_callbacks",
     "check_clipping",
     "parse_accumulation",
     "parse_loop_bounds",
@@ -46,7 +47,8 @@ def parse_loop_bounds(
         MisconfigurationException: a bound that is no integer, or a maximum below -1 (which means without end).
     """
     for name, value in (("max_epochs", max_epochs), ("max_steps", max_steps)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < -1):
+        unset = name == "max_epochs" and value is None
+        if not unset and (isinstance(value, bool) or not isinstance(value, int) or value < -1):
             raise MisconfigurationException(
                 f"`{name}` must be an integer of at least 0, or -1 for no end; got {value!r}."
             )
@@ -178,12 +180,14 @@ def refuse_unbuilt(
     """
     if strategy not in ("auto", "single_device") and not hasattr(strategy, "root_device"):
         known = ("ddp", "ddp_spawn", "ddp_fork", "ddp_notebook", "fsdp", "deepspeed", "xla", "model_parallel")
-        if isinstance(strategy, str) and not strategy.startswith(known):
+        if not isinstance(strategy, str) or not strategy.startswith(known):
             raise ValueError(f"`Trainer(strategy={strategy!r})` is not known. Choose 'auto' or 'single_device'.")
         raise MisconfigurationException(
             f"`Trainer(strategy={strategy!r})`: training on several processes isn't available. Use 'auto' or"
             " 'single_device'."
         )
+    if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 1:
+        raise ValueError(f"`Trainer(num_nodes={num_nodes!r})` should be an integer of at least 1.")
     if num_nodes != 1:
         raise MisconfigurationException(
             f"`Trainer(num_nodes={num_nodes!r})`: training on several machines isn't available."
@@ -208,6 +212,23 @@ def refuse_unbuilt(
         )
     for plugin in plugins:
         raise MisconfigurationException(f"`Trainer(plugins=...)` takes a Precision so far; {plugin!r} isn't available.")
+
+
+def check_callbacks(callbacks: list[Any], origin: str) -> None:
+    """Checks that each is a callback, of this package or of the real Lightning.
+
+    Args:
+        callbacks: the callbacks.
+        origin: where they were given, for the error.
+
+    Raises:
+        TypeError: something else among them, such as a class in place of an instance.
+    """
+    for callback in callbacks:
+        if isinstance(callback, type):
+            raise TypeError(f"{origin} has the class {callback.__name__} itself; make an object of it.")
+        if not any(cls.__name__ == "Callback" for cls in type(callback).__mro__):
+            raise TypeError(f"{origin} has {callback!r}, which is no `Callback`.")
 
 
 def as_list(value: Any) -> list[Any]:

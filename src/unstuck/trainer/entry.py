@@ -14,6 +14,7 @@ import torch
 
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info
+from unstuck.trainer.config import check_callbacks
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
 from unstuck.trainer.loops.batches import load_training
 from unstuck.trainer.loops.checks import check_evaluation, check_fit
@@ -156,6 +157,7 @@ def _attach_callbacks(run: Run) -> None:
     module, trainer = run.module, run.trainer
     own: Any = call_module_hook(module, "configure_callbacks")
     own = list(own) if isinstance(own, (list, tuple)) else [own] if own else []
+    check_callbacks(own, f"`{type(module).__name__}.configure_callbacks`")
     if own:
         types = {type(callback) for callback in own}
         replaced = sorted({type(callback).__name__ for callback in trainer.callbacks if type(callback) in types})

@@ -23,6 +23,7 @@ from unstuck.trainer.bridge import LogConnector, LoopView, ResultsBridge
 from unstuck.trainer.config import (
     as_list,
     check_barebones,
+    check_callbacks,
     check_clipping,
     check_count,
     expand_root_dir,
@@ -246,6 +247,7 @@ class Trainer:
         self._logbook = Logbook(loggers, self._settings.log_every_n_steps)
         self._signals = SignalGuard()
         self.callbacks: list[Any] = as_list(callbacks)
+        check_callbacks(self.callbacks, "`Trainer(callbacks=...)`")
         if self.checkpoint_callbacks:
             raise MisconfigurationException(
                 f"`Trainer(callbacks=...)` has a {type(self.checkpoint_callback).__name__}, but checkpoints"
@@ -276,6 +278,10 @@ class Trainer:
         settings = self._settings
         for note in settings.limits.notes:
             rank_zero_info(note)
+        if settings.limits.overfit is not None and settings.reload_dataloaders_every_n_epochs:
+            rank_zero_info(
+                "`overfit_batches` keeps its batches over all epochs, so `reload_dataloaders_every_n_epochs` is off."
+            )
         off = ["checkpoints"] if enable_checkpointing is None else []
         off += ["the model summary"] if enable_model_summary is None else []
         if settings.barebones:
@@ -297,13 +303,6 @@ class Trainer:
                 "`Trainer(detect_anomaly=True)`: torch records the forward pass to explain NaN in backward, which"
                 " makes training"
                 " several times slower. Switch it off when you have found it."
-            )
-        if settings.bounds.max_epochs_is_default:
-            rank_zero_warn(
-                "Neither `max_epochs` nor `max_steps` nor `max_time` is set: the fit ends after"
-                f" {settings.bounds.max_epochs} epochs."
-                " `max_epochs=-1` trains without end.",
-                stacklevel=4,
             )
 
     # Running.
@@ -336,6 +335,11 @@ class Trainer:
         _refuse_both(datamodule, "fit", train_dataloaders=train_dataloaders, val_dataloaders=val_dataloaders)
         run = self._begin(TrainerFn.FITTING, model, datamodule, ckpt_path, train=train_dataloaders, val=val_dataloaders)
         self._progress.should_stop = False
+        if self._settings.bounds.max_epochs_is_default:
+            rank_zero_warn(
+                "Neither `max_epochs` nor `max_steps` nor `max_time` is set: the fit ends after"
+                f" {self.max_epochs} epochs. `max_epochs=-1` trains without end.",
+            )
         execute(run)
 
     def validate(

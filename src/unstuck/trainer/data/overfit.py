@@ -30,7 +30,7 @@ from unstuck.trainer.data.limits import Overfit, resolve_limit
 from unstuck.trainer.data.loaders import draws_from_batch_sampler, length_of, with_batch_sampler, with_sampler
 from unstuck.trainer.data.replay import RecordedSampler, ReplayedLoader, ReshuffledSampler
 
-__all__ = ["freeze_loader", "freeze_loaders", "training_subset"]
+__all__ = ["freeze_loader", "freeze_loaders", "number_of_overfit_batches", "training_subset"]
 
 # Packages whose loaders, however they iterate, ask their sampler.
 _TRUSTED = ("torch.", "torchdata.")
@@ -62,7 +62,8 @@ def freeze_loaders(
     if stage == "val" and overfit.order == "shuffle":
         overfit = replace(overfit, order="sequential")
     limits = [
-        _number_of_batches(overfit, loader, name, stage) for loader, name in zip(combined.flattened, names, strict=True)
+        number_of_overfit_batches(overfit, loader, name, stage)
+        for loader, name in zip(combined.flattened, names, strict=True)
     ]
     if overfit.order == "shuffle" and math.inf in limits:
         raise MisconfigurationException(
@@ -89,7 +90,12 @@ def freeze_loaders(
     return frozen
 
 
-def _number_of_batches(overfit: Overfit, loader: Any, name: str, stage: str) -> int | float:
+def number_of_overfit_batches(overfit: Overfit, loader: Any, name: str, stage: str) -> int | float:
+    """Batches of one loader: a fraction leaves a validation loader at least one.
+
+    Raises:
+        MisconfigurationException: as :func:`freeze_loaders`.
+    """
     length = length_of(loader)
     if stage == "val" and isinstance(overfit.batches, float) and 1 <= length < math.inf:
         return max(1, int(length * overfit.batches))

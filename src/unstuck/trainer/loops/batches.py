@@ -16,7 +16,7 @@ from unstuck.trainer.data.loaders import (
     set_epoch,
     warn_if_evaluation_is_shuffled,
 )
-from unstuck.trainer.data.overfit import freeze_loaders, training_subset
+from unstuck.trainer.data.overfit import freeze_loaders, number_of_overfit_batches, training_subset
 from unstuck.trainer.data.transfer import move_data_to_device
 from unstuck.trainer.hooks import has_own, is_overridden
 from unstuck.trainer.run import Run, StageData
@@ -98,16 +98,30 @@ def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: s
     if overfit is None:
         for loader, name in zip(combined.flattened, names, strict=True):
             warn_if_evaluation_is_shuffled(loader, name)
-        data.max_batches = [
-            resolve_limit(limit, length_of(loader), name=limit_name, loader=name)
-            for loader, name in zip(combined.flattened, names, strict=True)
-        ]
+        data.max_batches = _limited(run, data, combined, names, limit, limit_name)
     else:
         combined = freeze_loaders(combined, names, overfit, stage="val")
         data.max_batches = list(combined.limits or ())
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
     data.combined = combined
+
+
+def _limited(
+    run: Run, data: StageData, combined: CombinedLoader, names: list[str], limit: int | float, limit_name: str
+) -> list[int | float]:
+    """Batches of each loader of an evaluation."""
+    overfit = run.settings.limits.overfit
+    if overfit is not None and data is run.val:
+        # The limit of a validation outside of a fit is that of `overfit_batches` too.
+        return [
+            number_of_overfit_batches(overfit, loader, name, stage="val")
+            for loader, name in zip(combined.flattened, names, strict=True)
+        ]
+    return [
+        resolve_limit(limit, length_of(loader), name=limit_name, loader=name)
+        for loader, name in zip(combined.flattened, names, strict=True)
+    ]
 
 
 def begin_pass(data: StageData) -> None:
@@ -159,13 +173,18 @@ def _owner(run: Run, name: str) -> Any:
 def _combine(data: StageData, mode: Any) -> CombinedLoader:
     loaders = data.source.request()
     combined = as_combined(loaders, mode)
-    for loader in combined.flattened:
+    for loader, name in zip(combined.flattened, loader_names(data.source.hook, combined.iterables), strict=True):
         check_iterable(loader, data.source)
+        if length_of(loader) == 0:
+            rank_zero_warn(f"`{name}` has no batches (its length is 0). Make sure that this is meant.")
     return combined
 
 
 def _reload_is_due(run: Run, data: StageData) -> bool:
     every = run.settings.reload_dataloaders_every_n_epochs
+    if run.settings.limits.overfit is not None:
+        # New loaders would draw other samples, and every epoch has to see the same.
+        return False
     return every > 0 and run.progress.current_epoch - data.loaded_in_epoch >= every
 
 

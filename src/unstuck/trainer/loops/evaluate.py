@@ -76,7 +76,7 @@ def _evaluate(run: Run, data: StageData, stage: RunningStage, verbose: bool) -> 
         call_module_hook(module, f"on_{name}_model_eval")
     else:
         module.eval()
-    traces = EvaluationTraces(module) if run.state.fn == TrainerFn.FITTING else None
+    traces = EvaluationTraces(module, len(combined.flattened)) if run.state.fn == TrainerFn.FITTING else None
     call_hook(run.trainer, f"on_{name}_start")
     call_hook(run.trainer, f"on_{name}_epoch_start")
     _run_batches(run, data, name, numbered)

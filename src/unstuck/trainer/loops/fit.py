@@ -46,8 +46,11 @@ def sanity_check(run: Run) -> None:
 
 def fit(run: Run) -> None:
     """Trains until one of the bounds is reached."""
+    if run.settings.limits.train == 0:
+        rank_zero_info("`Trainer.fit` does nothing: `limit_train_batches=0`.")
+        return
     prepare_training_batches(run)
-    if _is_done(run) or run.settings.limits.train == 0:
+    if _is_done(run):
         return
     torch.set_grad_enabled(True)
     _start(run)

@@ -30,13 +30,15 @@ class EvaluationTraces:
 
     Args:
         module: the module, in eval mode already.
+        loaders: how many loaders there are. To begin with each it draws a seed or two, with whatever module.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, loaders: int = 1) -> None:
         self._versions = [
             (name, tensor, tensor._version) for name, tensor in _state(module) if not tensor.is_inference()
         ]
         self._rng = torch.random.get_rng_state()
+        self._seeds = 2 * (loaders - 1)
 
     def report(self, said: set[str]) -> None:
         """Tells, once per run, what was touched: parameters and buffers by a warning, the random state by an info
@@ -52,7 +54,7 @@ class EvaluationTraces:
                 said,
                 warn=True,
             )
-        if not torch.equal(self._rng, torch.random.get_rng_state()):
+        if not _is_reached_by_seeds(self._rng, torch.random.get_rng_state(), self._seeds):
             self._once(
                 "The validation drew from torch's global random numbers, so training goes on with others than it"
                 " would have without"
@@ -69,6 +71,18 @@ class EvaluationTraces:
                 rank_zero_warn(message, PossibleUserWarning)
             else:
                 rank_zero_info(message)
+
+
+def _is_reached_by_seeds(before: torch.Tensor, after: torch.Tensor, most: int) -> bool:
+    """Whether nothing but the seeds of data loaders, ``most`` of them at most, was drawn between two random states."""
+    if torch.equal(before, after):
+        return True
+    generator = torch.Generator().set_state(before)
+    for _ in range(most):
+        torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator)
+        if torch.equal(generator.get_state(), after):
+            return True
+    return False
 
 
 def _state(module: nn.Module) -> list[tuple[str, Any]]:
