@@ -42,6 +42,19 @@ class Tiny(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.0)
 
 
+class Marked(Tiny):
+    """Names that rich would read as markup."""
+
+    names = ("[red]loss", "<b>x</b>", "[/bold]", "a]b[c")
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.log_dict(dict.fromkeys(self.names, 1.0), prog_bar=True)
+        return self.layer(batch).sum()
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log_dict(dict.fromkeys(self.names, 1.0))
+
+
 class Validating(Tiny):
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         if dataloader_idx == 0:
@@ -110,6 +123,47 @@ def test_bars_in_a_terminal() -> None:
     last = shown.strip().splitlines()[-1]
     assert re.search(r"Epoch 1/1 .*4/4 .* loss=3.5 val=0.25", last)
     # With the cursor shown again.
+    assert text.getvalue().rindex("\x1b[?25h") > text.getvalue().rindex("\x1b[?25l")
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("make_bar", [plain_bar, terminal_bar])
+def test_names_are_shown_as_they_are(make_bar: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    bar, text = make_bar()
+    trainer = make_trainer(bar)
+    trainer.fit(Marked(), loader())
+    trainer.test(Marked(), loader(2))
+    table = capsys.readouterr().err
+    for name in Marked.names:
+        assert f"{name}=1" in text.getvalue()
+        assert f" {name} " in table
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_bar_of_a_loop_that_was_never_drawn_again_is_taken_away_once(
+    leave: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bar, text = terminal_bar(leave=leave)
+    # Drawing once, for the sanity check, costs so much that nothing is drawn until the end.
+    monkeypatch.setattr(rich_progress, "SHARE", 1e-9)
+    make_trainer(bar).fit(Validating(), loader(), loader(3))
+    assert re.search(r"Epoch 1/1 .*4/4", text.getvalue())
+    assert "Validation" not in text.getvalue().split("\x1b[2K")[-1]
+
+
+def test_an_error_while_drawing_gives_the_terminal_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar, text = terminal_bar()
+    show = RichDisplay.show
+
+    def broken(self: RichDisplay, stretch: Stretch, metrics: Any) -> None:
+        show(self, stretch, metrics)
+        if stretch.completed:
+            raise OSError("no space")
+
+    monkeypatch.setattr(RichDisplay, "show", broken)
+    monkeypatch.setattr(rich_progress, "SHARE", float("inf"))
+    with pytest.raises(OSError, match="no space"):
+        make_trainer(bar).fit(Validating(), loader(), loader(3))
     assert text.getvalue().rindex("\x1b[?25h") > text.getvalue().rindex("\x1b[?25l")
 
 

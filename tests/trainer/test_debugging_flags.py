@@ -181,9 +181,12 @@ def test_sigterm_ends_the_fit_in_order() -> None:
                 called.append(type(exception).__name__)
 
         module = Terminated()
-        with pytest.raises(TerminationRequested):
+        with pytest.raises(TerminationRequested, match="SIGTERM") as caught:
             trainer(callbacks=[Watching()]).fit(module, loader())
         assert called == ["own handler", "TerminationRequested"]
+        # As the shell tells of a process that SIGTERM has ended, and past whoever catches errors.
+        assert caught.value.code == 143
+        assert not isinstance(caught.value, Exception)
         assert len(module.losses) == 2
         assert signal.getsignal(signal.SIGTERM).__name__ == "<lambda>"
     finally:
@@ -218,8 +221,15 @@ def test_the_first_exception_is_the_one_that_is_raised() -> None:
         def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
             raise RuntimeError("second")
 
+    called = []
+
+    class Watching(unstuck.Callback):
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            called.append(str(exception))
+
     with pytest.raises(ValueError, match="first") as caught:
-        trainer(callbacks=[Worse()]).fit(Broken(), loader())
+        trainer(callbacks=[Worse(), Watching()]).fit(Broken(), loader())
+    assert called == ["first"]
     if sys.version_info >= (3, 11):
         assert any("second" in note for note in caught.value.__notes__)
 

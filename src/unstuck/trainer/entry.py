@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info
 from unstuck.trainer.config import check_callbacks
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
+from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import load_training
 from unstuck.trainer.loops.checks import check_evaluation, check_fit
 from unstuck.trainer.loops.evaluate import evaluate
@@ -59,6 +61,8 @@ def execute(run: Run) -> Any:
                 signal.signal(signal.SIGINT, before)
         raise SystemExit(1) from interrupt
     except BaseException as error:
+        if isinstance(error, TerminationRequested):
+            rank_zero_info(f"{error} Shutting down.")
         _fail(run, error)
         raise
 
@@ -230,15 +234,15 @@ def _fail(run: Run, error: BaseException) -> None:
     """Tells everybody that the run was ended by an exception. A second exception on the way doesn't hide the first."""
     run.state.status = TrainerStatus.INTERRUPTED
 
-    def call_exception_hooks() -> None:
-        call_hook(run.trainer, "on_exception", error, on_module=False)
+    def call_exception_hook(callback: Any) -> None:
+        call_hook(run.trainer, "on_exception", error, callbacks=[callback], on_module=False)
 
     def finalize_loggers() -> None:
         for logger in run.trainer.loggers:
             logger.finalize("failed")
 
     steps: list[Callable[[], Any]] = [
-        call_exception_hooks,
+        *(partial(call_exception_hook, callback) for callback in run.trainer.callbacks),
         lambda: call_datamodule_hook(run.datamodule, "on_exception", error),
         finalize_loggers,
         lambda: _release(run),

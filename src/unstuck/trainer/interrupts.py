@@ -10,15 +10,27 @@ import threading
 from types import FrameType
 from typing import Any
 
-from unstuck.errors import UnstuckError
-
 __all__ = ["SignalGuard", "TerminationRequested"]
 
+STATUS = 128 + signal.SIGTERM
 
-class TerminationRequested(UnstuckError):
-    """SIGTERM arrived: raised at the next point where the loops can stop."""
 
-    exit_code = 143
+class TerminationRequested(SystemExit):
+    """SIGTERM arrived: raised at the next point where the loops can stop.
+
+    No error of the program's, which would be caught by whoever catches errors: the process ends with the status that a
+    shell gives to one that SIGTERM has ended.
+
+    Args:
+        during: what was running.
+    """
+
+    def __init__(self, during: str) -> None:
+        super().__init__(STATUS)
+        self.during = during
+
+    def __str__(self) -> str:
+        return f"SIGTERM was received during {self.during}."
 
 
 class SignalGuard:

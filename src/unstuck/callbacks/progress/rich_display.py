@@ -85,7 +85,7 @@ class RichDisplay:
         """Draw a loop's bar, and all others."""
         for name in self._finished:
             if self._leave:
-                self._tasks.pop(name)  # it stays above the new one
+                del self._tasks[name]  # it stays above the new one
             elif name != stretch.name:
                 self._progress.remove_task(self._tasks.pop(name))
         self._finished = []
@@ -116,8 +116,10 @@ class RichDisplay:
         if name not in self._tasks:
             return
         if nested:
+            # Its bar may be one that an earlier loop of the same name has left, if this one was never drawn.
+            self._finished = [other for other in self._finished if other != name]
             self._progress.remove_task(self._tasks.pop(name))
-        else:
+        elif name not in self._finished:
             self._finished.append(name)
 
     def stop(self) -> None:

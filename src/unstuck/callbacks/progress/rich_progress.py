@@ -256,13 +256,15 @@ class RichProgressBar(ProgressBar):
         return self._display
 
     def _stop(self) -> None:
-        if self._display is not None:
-            if self._undrawn_end is not None:
-                self._draw(self._undrawn_end)
-            self._display.stop()
+        display, undrawn, self._paces, self._undrawn_end = self._display, self._undrawn_end, {}, None
+        if display is None:
+            return
+        try:
+            if undrawn is not None:
+                self._draw(undrawn)
+        finally:
+            display.stop()
             self._display = None
-        self._paces = {}
-        self._undrawn_end = None
 
     def _console(self) -> Console:
         if self._console_kwargs is None:

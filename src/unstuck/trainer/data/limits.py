@@ -400,7 +400,7 @@ def parse_batch_limits(
     train, val, test, predict = (parse_limit(name, value) for name, value in given.items())
     overfit = parse_overfit_batches(overfit_batches)
     every_n_epochs = parse_check_val_every_n_epoch(check_val_every_n_epoch)
-    # Nobody asked for a fraction where no interval is given; validation then comes after each epoch's number of batches.
+    # Where no interval is given, nobody asked for a fraction: every epoch's number of batches is the interval.
     interval = 1.0 if val_check_interval is None else parse_val_check_interval(val_check_interval, every_n_epochs)
     sanity = parse_num_sanity_val_steps(num_sanity_val_steps)
     dry_run = parse_fast_dev_run(fast_dev_run)

@@ -126,7 +126,7 @@ def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> None:
             logbook.write_evaluation_step(seen.get(dataloader_idx, 0))
             seen[dataloader_idx] = seen.get(dataloader_idx, 0) + 1
         if signals.received_sigterm and not is_last:
-            raise TerminationRequested("SIGTERM was received during an evaluation.")
+            raise TerminationRequested("an evaluation")
     data.batches = None
     logbook.close_dataloader()
 

@@ -59,7 +59,7 @@ def fit(run: Run) -> None:
         _train_epoch(run)
         _end_epoch(run)
         if run.signals.received_sigterm:
-            raise TerminationRequested("SIGTERM was received during the fit.")
+            raise TerminationRequested("the fit")
     call_hook(run.trainer, "on_train_end")
     run.logbook.leave()
 
@@ -184,7 +184,7 @@ def _train_epoch(run: Run) -> None:
                 logger.save()
         is_done = is_final or (max_steps != -1 and progress.global_step >= max_steps)
         if signals.received_sigterm and not is_done:
-            raise TerminationRequested("SIGTERM was received during the fit.")
+            raise TerminationRequested("the fit")
         if is_done or (progress.should_stop and _may_stop(run)):
             break
     step.refuse_only_nones()

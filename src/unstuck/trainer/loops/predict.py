@@ -90,6 +90,6 @@ def _run_batches(run: Run, numbered: bool) -> list[list[Any]]:
         if run.return_predictions:
             predictions[dataloader_idx].append(move_data_to_device(answer, torch.device("cpu")))
         if run.signals.received_sigterm and not is_last:
-            raise TerminationRequested("SIGTERM was received during a prediction.")
+            raise TerminationRequested("a prediction")
     data.batches = None
     return predictions

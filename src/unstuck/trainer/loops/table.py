@@ -20,6 +20,7 @@ def print_results(results: list[dict[str, Any]], stage: str) -> None:
     """
     if not any(results):
         return
+    from rich.markup import escape
     from rich.table import Table
 
     columns = [_plain_names(metrics) for metrics in results]
@@ -28,7 +29,7 @@ def print_results(results: list[dict[str, Any]], stage: str) -> None:
     for index in range(len(columns)):
         table.add_column(f"DataLoader {index}", justify="right", no_wrap=True)
     for name in sorted({name for column in columns for name in column}):
-        table.add_row(name, *(str(column.get(name, "")) for column in columns))
+        table.add_row(escape(name), *(str(column.get(name, "")) for column in columns))
     console().print(table)
 
 
