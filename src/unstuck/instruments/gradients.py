@@ -75,19 +75,18 @@ class _Sweep:
     step: int
     rate: float
     columns: Sequence[int]
-    norms: torch.Tensor
+    norms: Sequence[torch.Tensor]
     clips: list[tuple[torch.Tensor, float, list[int] | None]]
     scale: torch.Tensor | None
-    after: torch.Tensor | None = None
+    after: Sequence[torch.Tensor] = ()
 
 
 @dataclass
 class _Sampled:
-    """Elements of each parameter before a step and after it."""
+    """Per parameter the 2-norm of its sample before a step, and of the change by it: shape (2, parameters)."""
 
     step: int
-    before: torch.Tensor
-    after: torch.Tensor
+    norms: torch.Tensor
 
 
 @dataclass
@@ -105,9 +104,12 @@ class _Followed:
     samples: list[_Sampled] = field(default_factory=list)
     before: torch.Tensor | None = None
     sample_seconds: float = 0.0
-    first: list[float] | None = None
+    first: torch.Tensor | None = None
+    padding: torch.Tensor | None = None
     closure: bool = False
     swept_pass: int = -1
+    views: list[torch.Tensor] = field(default_factory=list)
+    pointers: list[int] = field(default_factory=list)
     fetched_at: float = 0.0
 
 
@@ -165,7 +167,7 @@ class Gradients:
                 optimizer = followed.optimizer()
                 if optimizer is not None:
                     gradients = [item.grad for item in _parameters(optimizer) if item.grad is not None]
-                    followed.sweeps[-1].after = _norms(gradients, followed.layout.uniform)
+                    followed.sweeps[-1].after = _norms(gradients, followed.layout)
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         now = time.perf_counter()
@@ -203,7 +205,8 @@ class Gradients:
             if optimizer is not None and followed.first is not None:
                 values = self._sample(followed, optimizer)
                 if values is not None:
-                    followed.record.moved = _changes(followed.first, values.tolist(), followed.lengths)
+                    sizes, changes = _sample_norms(followed, followed.first, values).tolist()
+                    followed.record.moved = [_ratio(*pair) for pair in zip(changes, sizes, strict=True)]
         self._recording.flush_norms()
 
     def run_ends(self) -> None:
@@ -241,7 +244,7 @@ class Gradients:
         followed.swept_pass = self._clipping.passes
         if present:
             steps = self._guard.steps - 1 if followed.closure else self._guard.steps
-            norms = _norms(present, layout.uniform)  # type: ignore[arg-type] # None was left out
+            norms = _norms(present, layout)  # type: ignore[arg-type] # None was left out
             rate = max(float(group["lr"]) for group in optimizer.param_groups) if _has_rates(optimizer) else math.nan
             clips = self._clipping.present(optimizer)
             scale = getattr(optimizer, "grad_scale", None)
@@ -302,14 +305,17 @@ class Gradients:
         sweeps, followed.sweeps = followed.sweeps, []
         if sweeps:
             tensors = [tensor for sweep in sweeps for tensor in _waiting(sweep)]
-            numbers = iter(_transfer(tensors))
+            numbers = iter(torch.stack(tensors).tolist())
             for sweep in sweeps:
                 row = _row(sweep, numbers, followed.record.norms.columns)
                 self._recording.add_norms(followed.index, sweep.step, row)
                 followed.record.rates.add(sweep.step, (sweep.rate,))
+        swept = time.perf_counter()
+        followed.pace.spent_later(swept - followed.fetched_at)
         samples, followed.samples = followed.samples, []
         for sample in samples:
-            self._write_sample(followed, sample)
+            _write_sample(followed, sample)
+        followed.sample_pace.spent_later(time.perf_counter() - swept)
 
     # -- weights and updates -----------------------------------------------------------------------------------------
 
@@ -317,9 +323,20 @@ class Gradients:
         parameters = _parameters(optimizer)
         if not _same(followed.layout, parameters) or not parameters:
             return None
-        device = parameters[0].device
+        pointers = [item.data_ptr() for item in parameters]
+        if pointers != followed.pointers:
+            followed.pointers, followed.views = pointers, []
+        if followed.views:
+            return torch.cat(followed.views)
         with torch.no_grad():
-            return torch.cat([_elements(item).to(device, torch.float32) for item in parameters])
+            elements = [_elements(item) for item in parameters]
+            first = elements[0]
+            if all(
+                view.dtype is first.dtype and view.device == first.device and item.is_contiguous()
+                for view, item in zip(elements, parameters, strict=True)
+            ):
+                followed.views = elements  # they look into the parameters themselves
+            return torch.cat([item.to(first.device, torch.float32) for item in elements])
 
     def _end_sample(self, followed: _Followed, optimizer: torch.optim.Optimizer) -> None:
         begin = time.perf_counter()
@@ -327,28 +344,40 @@ class Gradients:
         after = self._sample(followed, optimizer)
         if before is None or after is None or before.shape != after.shape:
             return
-        followed.samples.append(_Sampled(self._guard.steps - 1, before, after))
-        followed.sample_pace.spent(followed.sample_seconds + time.perf_counter() - begin, self._step_seconds)
-
-    def _write_sample(self, followed: _Followed, sample: _Sampled) -> None:
-        before, after = sample.before.tolist(), sample.after.tolist()
         if followed.first is None:
             followed.first = before
-        sizes = _sizes(before, followed.lengths)
-        steps = _sizes([b - a for a, b in zip(before, after, strict=True)], followed.lengths)
-        # a sample stands for the whole parameter
-        weights = [
-            size * math.sqrt(total / length) if length else 0.0
-            for size, total, length in zip(sizes, followed.record.sizes, followed.lengths, strict=True)
-        ]
-        changes = [
-            step * math.sqrt(total / length) if length else 0.0
-            for step, total, length in zip(steps, followed.record.sizes, followed.lengths, strict=True)
-        ]
-        overall = math.hypot(*weights)
-        ratios = [_ratio(change, weight) for change, weight in zip(changes, weights, strict=True)]
-        followed.record.updates.add(sample.step, (_ratio(math.hypot(*changes), overall), *ratios))
-        followed.record.weights.add(sample.step, (overall, *weights))
+        followed.samples.append(_Sampled(self._guard.steps - 1, _sample_norms(followed, before, after)))
+        followed.sample_pace.spent(followed.sample_seconds + time.perf_counter() - begin, self._step_seconds)
+
+
+def _write_sample(followed: _Followed, sample: _Sampled) -> None:
+    sizes, steps = sample.norms.tolist()
+    record = followed.record
+    # a sample stands for the whole parameter
+    scales = [
+        math.sqrt(total / length) if length else 0.0
+        for total, length in zip(record.sizes, followed.lengths, strict=True)
+    ]
+    weights = [size * scale for size, scale in zip(sizes, scales, strict=True)]
+    changes = [step * scale for step, scale in zip(steps, scales, strict=True)]
+    overall = math.hypot(*weights)
+    record.updates.add(sample.step, (_ratio(math.hypot(*changes), overall), *map(_ratio, changes, weights)))
+    record.weights.add(sample.step, (overall, *weights))
+
+
+def _sample_norms(followed: _Followed, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """Per parameter the 2-norm of its elements in ``before``, and of their change up to ``after``."""
+    if followed.padding is None:
+        # every parameter's elements in a row of the same length; what is missing points at a zero behind the last one
+        positions, start, zero = [], 0, sum(followed.lengths)
+        for length in followed.lengths:
+            positions += [*range(start, start + length), *[zero] * (_SAMPLE - length)]
+            start += length
+        followed.padding = torch.tensor(positions, device=before.device)
+    both = torch.nn.functional.pad(torch.stack([before, after - before]), (0, 1))
+    rows = both.index_select(1, followed.padding).view(2, -1, _SAMPLE)
+    norms: torch.Tensor = torch.linalg.vector_norm(rows, dim=2)
+    return norms
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -381,29 +410,24 @@ def _same(layout: _Layout, parameters: Sequence[torch.Tensor]) -> bool:
     return layout.ends is None or (layout.ends[0]() is parameters[0] and layout.ends[1]() is parameters[-1])
 
 
-@torch.no_grad()
-def _norms(gradients: Sequence[torch.Tensor], uniform: bool) -> torch.Tensor:
-    """The 2-norms of gradients, as one tensor."""
-    if uniform and all(item.layout is torch.strided for item in gradients):
-        return torch.stack(torch._foreach_norm(list(gradients), 2.0))
-    norms = norms_of(list(gradients), 2.0)
+def _norms(gradients: list[torch.Tensor], layout: _Layout) -> list[torch.Tensor]:
+    """The 2-norms of gradients, scalars on one device."""
+    if layout.uniform and not gradients[0].requires_grad:
+        try:
+            return list(torch._foreach_norm(gradients, 2.0))
+        except (NotImplementedError, RuntimeError):
+            layout.uniform = False  # a gradient of another layout than its parameter's
+    norms = norms_of(gradients, 2.0)
     first = norms[0].device
-    return torch.stack([norm.to(first, torch.float32, non_blocking=True) for norm in norms])
+    return [norm.to(first, torch.float32, non_blocking=True) for norm in norms]
 
 
 def _waiting(sweep: _Sweep) -> list[torch.Tensor]:
-    waiting = [sweep.norms, *(norm for norm, _, _ in sweep.clips)]
+    device = sweep.norms[0].device
+    others = [norm for norm, _, _ in sweep.clips]
     if sweep.scale is not None:
-        waiting.append(sweep.scale)
-    if sweep.after is not None:
-        waiting.append(sweep.after)
-    return waiting
-
-
-def _transfer(tensors: Sequence[torch.Tensor]) -> list[float]:
-    device = tensors[0].device
-    flat = torch.cat([item.detach().reshape(-1).to(device) for item in tensors])
-    return flat.tolist()
+        others.append(sweep.scale)
+    return [*sweep.norms, *(item.detach().reshape(()).to(device) for item in others), *sweep.after]
 
 
 def _row(sweep: _Sweep, numbers: Any, columns: int) -> list[float]:
@@ -425,8 +449,8 @@ def _row(sweep: _Sweep, numbers: Any, columns: int) -> list[float]:
                 row[column] /= factor
     row[0] = math.hypot(*(row[column] for column in sweep.columns))
     row[1] = math.hypot(*applied)
-    if sweep.after is not None:
-        row[1] = math.hypot(*(_known(next(numbers)) for _ in range(sweep.after.numel())))
+    if sweep.after:
+        row[1] = math.hypot(*(_known(next(numbers)) for _ in sweep.after))
     return row
 
 
@@ -442,19 +466,6 @@ def _elements(parameter: torch.Tensor) -> torch.Tensor:
         flat = flat.abs()
     step = max(1, flat.numel() // _SAMPLE)
     return flat[::step][:_SAMPLE]
-
-
-def _sizes(values: Sequence[float], lengths: Sequence[int]) -> list[float]:
-    sizes, start = [], 0
-    for length in lengths:
-        sizes.append(math.hypot(*values[start : start + length]))
-        start += length
-    return sizes
-
-
-def _changes(first: Sequence[float], last: Sequence[float], lengths: Sequence[int]) -> list[float]:
-    steps = _sizes([b - a for a, b in zip(first, last, strict=True)], lengths)
-    return [_ratio(step, size) for step, size in zip(steps, _sizes(first, lengths), strict=True)]
 
 
 def _ratio(change: float, weight: float) -> float:

@@ -8,11 +8,12 @@ __all__ = ["Pace", "share_of"]
 
 _LONG_STEP = 5e-3
 _LONG_SHARE = 0.01
-_LARGEST_SHARE = 0.03
+_LARGEST_SHARE = 0.015
+_INTERRUPTED = 5.0
 
 
 def share_of(step_seconds: float) -> float:
-    """Part of a step that gradient watching may take: 1 % from 5 ms on, up to 3 % where steps are tiny."""
+    """Part of a step that gradient watching may take: 1 % from 5 ms on, up to 1.5 % where they are tiny."""
     if step_seconds >= _LONG_STEP:
         return _LONG_SHARE
     return min(_LARGEST_SHARE, _LONG_SHARE * math.sqrt(_LONG_STEP / max(step_seconds, 1e-9)))
@@ -28,8 +29,9 @@ class Pace:
     """
 
     def __init__(self, first: int, part: float = 1.0, always: bool = False) -> None:
-        self.cost = 0.0
         self.taken = 0
+        self._usual = 0.0
+        self._debt = 0.0
         self._first = first
         self._part = part
         self._always = always
@@ -45,11 +47,18 @@ class Pace:
         return self._countdown > 0
 
     def spent(self, seconds: float, step_seconds: float) -> None:
-        """A measurement took ``seconds``; steps take ``step_seconds``."""
+        """A measurement took ``seconds``; steps take ``step_seconds``. The next is due when that is paid for."""
         self.taken += 1
-        # one that was interrupted by the machine says nothing about the next
-        self.cost = seconds if self.cost == 0.0 else min(seconds, 0.8 * self.cost + 0.2 * seconds)
+        # what the machine did in between isn't the measurement's cost
+        seconds = seconds if self._usual == 0.0 else min(seconds, _INTERRUPTED * self._usual)
+        self._usual = seconds if self._usual == 0.0 else 0.9 * self._usual + 0.1 * seconds
+        self._debt += seconds
         self._countdown = 0
         if not self._always and self.taken >= self._first and step_seconds > 0.0:
-            every = math.ceil(self.cost / (self._part * share_of(step_seconds) * step_seconds))
-            self._countdown = max(0, every - 1)
+            allowed = self._part * share_of(step_seconds) * step_seconds
+            self._countdown = max(0, math.ceil(self._debt / allowed) - 1)
+        self._debt = 0.0
+
+    def spent_later(self, seconds: float) -> None:
+        """Bringing in what was measured took ``seconds`` more."""
+        self._debt += seconds
