@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -35,6 +35,9 @@ _GRADIENT_FLOOR = 60e-6
 _PARAMETER_SHARE = 0.003
 """Share for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
 
+_RESORT = 64
+"""Steps after which the parameters of an optimiser are listed again."""
+
 _WINDOW = 64
 """Backward calls of one step that are remembered."""
 
@@ -42,7 +45,7 @@ _DEVICE_INTERVAL = 16
 """Steps between two looks at values on a device on which every look waits for all queued work."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Backward:
     """One backward call of the present step.
 
@@ -62,7 +65,7 @@ class Backward:
     marks: tuple[tuple[int, CodeType, int], ...]
     moments: tuple[tuple[Moment, int], ...]
     chain: tuple[Frame, ...] = ()
-    reached: set[int] = field(default_factory=set)
+    reached: frozenset[int] = frozenset()
     spoilt: bool | None = None
     losses: tuple[torch.Tensor, ...] = ()
 
@@ -139,7 +142,7 @@ class Guard:
         self.dropped = 0
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self.present_loss: float | None = None
-        self._sweeps: dict[int, tuple[int, Sweep]] = {}
+        self._sweeps: dict[int, Sweep] = {}
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
         self._closure: torch.optim.Optimizer | None = None
@@ -172,16 +175,19 @@ class Guard:
             self._culprit, self._alarm = self._window[-1], True
         values, finite = self._look(tensors)
         since = self._moments.backwards_since
+        known = self._moments
         moments = tuple(
-            (moment, since[kind] + 1)
-            for kind in ("forward", "draw", "step")
-            if (moment := getattr(self._moments, kind)) is not None
+            [
+                (moment, since[moment.kind] + 1)
+                for moment in (known.forward, known.draw, known.step)
+                if moment is not None
+            ]
         )
         record = Backward(values, finite, frame_marks(frame), moments)
         if not finite:
             self._alarm = True
             record.chain = user_chain(frame)
-            record.reached = _reached(tensors)
+            record.reached = frozenset(_reached(tensors))
             record.losses = tuple(item.detach() for item in tensors if isinstance(item, torch.Tensor))
         self.present_loss = None if values is None else values[0]
         self._window.append(record)
@@ -201,7 +207,7 @@ class Guard:
             return
         cleared = {id(parameter) for parameter in _parameters_of(owner)}
         for record in self._window:
-            record.reached -= cleared
+            record.reached = record.reached - cleared
         everything = {id(item) for optimizer in self.optimizers.values() for item in _parameters_of(optimizer)}
         whole = everything <= cleared
         kept = [record for record in self._window if record.reached or (record.finite and not whole)]
@@ -271,12 +277,11 @@ class Guard:
         return all(self._sweep(optimizer).gradients_finite() for optimizer in optimizers)
 
     def _sweep(self, optimizer: torch.optim.Optimizer) -> Sweep:
-        size = sum([len(group["params"]) for group in optimizer.param_groups])
         known = self._sweeps.get(id(optimizer))
-        # parameters are replaced in place so seldom that a look now and then is enough
-        if known is None or known[0] != size or self.steps % 256 == 0:
-            known = self._sweeps[id(optimizer)] = (size, Sweep(_parameters_of(optimizer)))
-        return known[1]
+        # parameters change so seldom that a look now and then is enough
+        if known is None or self.steps % _RESORT == 0:
+            known = self._sweeps[id(optimizer)] = Sweep(_parameters_of(optimizer))
+        return known
 
     def _check(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> None:
         """Look at everything that a step of ``optimizer`` is about to take."""

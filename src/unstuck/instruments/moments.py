@@ -16,12 +16,15 @@ import torch
 
 from unstuck.measure import rng
 from unstuck.places import is_user_file
-from unstuck.program.continuation import continue_from, loop_names, names_needed
+from unstuck.program.continuation import can_pass_again, continue_from, loop_names, names_needed
 
 __all__ = ["Draw", "FrameMoment", "Moment", "Moments", "frame_marks"]
 
 _DEPTH = 6
 """User frames whose values are kept, counted from the innermost."""
+
+_THOROUGH_STEPS = 32
+"""First steps in which every moment is taken, whatever the loop looks like."""
 
 _RESCAN = 1024
 """Moments after which the program's namespaces are searched again for random generators."""
@@ -109,6 +112,13 @@ class Moments:
         self._optimizers: set[int] = set()
         self._draw_continues = False
         self._closures = False
+        self._steps = 0
+        self._passes_again = False
+
+    @property
+    def wants_calls(self) -> bool:
+        """Whether the first module call of a pass is needed: not where the loop's passes can be run again whole."""
+        return not self._passes_again
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         if self.step is None:
@@ -159,11 +169,19 @@ class Moments:
         self._stepped = True
         self._optimizers.add(id(optimizer))
         self.backwards_since["step"] = 0
+        self._steps += 1
         if self._simple():
             self.step = None
             return  # the next step begins with the draw of its batch
+        self._passes_again = (
+            self._steps >= _THOROUGH_STEPS
+            and len(self._optimizers) == 1
+            and not self._closures
+            and _steps_in_its_loop(frame)
+        )
         # where modules are called, the random states are taken at the first call
-        self.step = Moment("step", _loop_frames(frame), None if called else rng.capture(self._generators))
+        taken_there = called and not self._passes_again
+        self.step = Moment("step", _loop_frames(frame), None if taken_there else rng.capture(self._generators))
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         if closure is not None:
@@ -197,6 +215,13 @@ def _continues(frame: FrameType) -> bool:
     """Whether a program can be continued from where ``frame`` draws a batch."""
     code = frame.f_code
     return is_user_file(code.co_filename) and bool(_cached(_is_continuable, code, frame.f_lasti))
+
+
+def _steps_in_its_loop(frame: FrameType | None) -> bool:
+    """Whether the frame that called ``step`` is the user's, in a loop whose pass can be run again as it stands."""
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and bool(_cached(can_pass_again, frame.f_code, frame.f_lasti))
 
 
 def _is_continuable(code: CodeType, lasti: int) -> bool:

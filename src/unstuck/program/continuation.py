@@ -26,6 +26,7 @@ __all__ = [
     "Continuation",
     "Position",
     "call_position",
+    "can_pass_again",
     "continue_from",
     "loop_names",
     "names_needed",
@@ -331,6 +332,34 @@ def loop_names(code: CodeType, lasti: int) -> tuple[str, ...] | None:
         return None
     own = writes(loop.body) - (writes([loop.target]) if isinstance(loop, ast.For) else set())
     return tuple(sorted(live_in(loop.body) & own))
+
+
+def can_pass_again(code: CodeType, lasti: int) -> bool:
+    """Whether a whole pass of the loop directly around a call can be run again on the frame's present values.
+
+    So it is where the pass draws nothing by ``next``, and leaves what the loop's header has set as it was.
+    """
+    loop = _loop_around(code, lasti)
+    if not isinstance(loop, ast.For):
+        return False
+    targets = writes([loop.target])
+    if targets & (writes(loop.body) | {name for part in loop.body for name in _augmented(part)}):
+        return False
+    return not any(
+        isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr))
+        or (isinstance(node, ast.Name) and node.id == "next")
+        or (isinstance(node, ast.Attribute) and node.attr in ("__next__", "send"))
+        for part in loop.body
+        for node in ast.walk(part)
+    )
+
+
+def _augmented(statement: ast.stmt) -> set[str]:
+    return {
+        node.target.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
 
 
 def whole_pass(code: CodeType, lasti: int) -> Continuation | None:

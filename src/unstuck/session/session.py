@@ -83,7 +83,9 @@ class Session:
         )
         self._guard.optimizers.update({id(item): item for item in optimizers})
         scoped = ScopedBus(self._bus, models, optimizers) if models or optimizers else self._bus
-        self._source = PlainSource(scoped, compiled=any(_is_compiled(model) for model in models))
+        self._source = PlainSource(
+            scoped, compiled=any(_is_compiled(model) for model in models), wants_calls=self._wants_calls
+        )
         self._stopped: str | None = None
         self._started_at = 0.0
         self._excluded = 0.0
@@ -147,6 +149,9 @@ class Session:
         )
 
     # -- incidents ---------------------------------------------------------------------------------------------------
+
+    def _wants_calls(self) -> bool:
+        return self._live is not None or self._moments.wants_calls
 
     def _on_incident(self, incident: Incident) -> None:
         begin = time.perf_counter()

@@ -38,8 +38,11 @@ class PlainSource:
         compiled: models have been compiled before, so that no module hook may be set.
     """
 
-    def __init__(self, bus: Bus | ScopedBus, compiled: bool = False) -> None:
+    def __init__(
+        self, bus: Bus | ScopedBus, compiled: bool = False, wants_calls: Callable[[], bool] = lambda: True
+    ) -> None:
         self._bus = bus
+        self._wants_calls = wants_calls
         self._begin_compiled = compiled
         self._patches = Patches()
         self._hooks = module_hooks._global_forward_pre_hooks
@@ -109,7 +112,9 @@ class PlainSource:
             self._hooks.pop(self._hook_id, None)
 
     def _arm(self) -> None:
-        if not self._armed and self._hook_id is not None and not self._compiles and not self._bus.muted:
+        if self._armed or self._hook_id is None or self._compiles or self._bus.muted:
+            return
+        if self._wants_calls():
             self._armed = True
             self._hooks[self._hook_id] = self._forward_hook
 
