@@ -58,6 +58,56 @@ def test_a_forgotten_return_is_an_error_that_names_the_place() -> None:
         fit(Forgetful())
 
 
+class Sparing(Plain):
+    """Returns None for the batches that are listed, counted over the whole fit."""
+
+    without: frozenset[int] = frozenset()
+    steps = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.steps += 1
+        return None if self.steps - 1 in self.without else super().training_step(batch, batch_idx)
+
+
+def fit_without(*batches: int, **keywords: Any) -> Any:
+    module = Sparing()
+    module.without = frozenset(batches)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(module, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("batches", "keywords"),
+    [
+        # The second epoch is cut short after the one batch that is skipped.
+        ([6], {"max_epochs": 2, "max_steps": 7}),
+        # Every epoch has one batch only.
+        ([1], {"max_epochs": 3, "limit_train_batches": 1}),
+        ([0], {"gradient_clip_val": 0.5, "gradient_clip_algorithm": "value"}),
+        ([0], {"gradient_clip_val": 0.5}),
+    ],
+    ids=str,
+)
+def test_single_nones_are_skips_wherever_they_come(batches: list[int], keywords: dict[str, Any]) -> None:
+    trainer = fit_without(*batches, **keywords)
+    assert trainer.state.finished
+
+
+@pytest.mark.parametrize(
+    ("batches", "keywords"),
+    [
+        (range(1), {"limit_train_batches": 1}),
+        (range(2), {"max_steps": 2}),
+        (range(6, 12), {"max_epochs": 2}),
+    ],
+    ids=str,
+)
+def test_nones_alone_are_an_error(batches: range, keywords: dict[str, Any]) -> None:
+    with pytest.raises(MisconfigurationException, match=f"None on all {len(batches)} batches"):
+        fit_without(*batches, **keywords)
+
+
 def test_a_single_none_is_a_skip_with_one_warning() -> None:
     class Sometimes(Plain):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

@@ -401,19 +401,27 @@ class AutomaticStep:
         detached = loss.detach() / self._accumulate if self._accumulate != 1 else loss.detach().clone()
         return {**extra, "loss": detached}
 
-    def refuse_only_nones(self) -> None:
-        """Ends the fit if every batch so far was skipped for a None.
+    def refuse_only_nones(self, is_complete: bool) -> None:
+        """Ends the fit if every batch of the epoch was skipped for a None.
+
+        A single one stays a skip, also where an epoch has no other batch or is cut short by the end of the run, as long
+        as earlier epochs had losses.
+
+        Args:
+            is_complete: whether the epoch has come to its last batch.
 
         Raises:
             MisconfigurationException: names the method and where it stands.
         """
-        if self.steps and self.nones == self.steps:
+        progress = self._progress
+        only_nones = self.steps > 0 and self.nones == self.steps
+        if only_nones and (not progress.has_learnt or (is_complete and self.steps > 1)):
             raise MisconfigurationException(
                 f"`{type(self._module).__name__}.training_step` ({_place(self._module.training_step)}) returned None"
-                " on all"
-                f" {self.steps} batches of the epoch, so nothing was learnt. Return the loss. (Logging it isn't"
+                f" on all {self.steps} batches of the epoch, so nothing was learnt. Return the loss. (Logging it isn't"
                 " enough.)"
             )
+        progress.has_learnt = progress.has_learnt or self.steps > self.nones
 
 
 class ManualStep:
@@ -455,7 +463,7 @@ class ManualStep:
             outputs["loss"] = outputs["loss"].detach()
         return outputs
 
-    def refuse_only_nones(self) -> None:
+    def refuse_only_nones(self, is_complete: bool) -> None:
         """Manual optimisation needs no answer from ``training_step``."""
 
 

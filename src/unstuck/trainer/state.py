@@ -110,6 +110,8 @@ class Progress:
     """Whether no batch of the epoch follows."""
     accumulating: bool = False
     """Whether the batch only adds its gradients, and the optimiser steps at a later one."""
+    has_learnt: bool = False
+    """Whether any epoch so far had a loss (automatic optimisation)."""
     should_stop: bool = False
     """Whether somebody asked the training to end at the next occasion."""
     num_training_batches: int | float = field(default=float("inf"))

@@ -334,7 +334,7 @@ class Trainer:
             train_dataloaders, datamodule = None, train_dataloaders
         _refuse_both(datamodule, "fit", train_dataloaders=train_dataloaders, val_dataloaders=val_dataloaders)
         run = self._begin(TrainerFn.FITTING, model, datamodule, ckpt_path, train=train_dataloaders, val=val_dataloaders)
-        self._progress.should_stop = False
+        self._progress.should_stop = self._progress.has_learnt = False
         if self._settings.bounds.max_epochs_is_default:
             rank_zero_warn(
                 "Neither `max_epochs` nor `max_steps` nor `max_time` is set: the fit ends after"

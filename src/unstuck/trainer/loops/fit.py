@@ -187,7 +187,7 @@ def _train_epoch(run: Run) -> None:
             raise TerminationRequested("the fit")
         if is_done or (progress.should_stop and _may_stop(run)):
             break
-    step.refuse_only_nones()
+    step.refuse_only_nones(is_complete=progress.is_last_batch or progress.batches_ready == last)
 
 
 def _bind_step(run: Run, wants_outputs: bool) -> AutomaticStep | ManualStep:

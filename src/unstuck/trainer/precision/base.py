@@ -89,7 +89,10 @@ class Precision:
         if clip_val is None or clip_val <= 0:
             return
         self.check_clipping(optimizer)
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if not parameters:
+            # A skipped step has none, at which torch's clipping by value stumbles.
+            return
         if algorithm is None or algorithm == "norm":
             torch.nn.utils.clip_grad_norm_(parameters, clip_val)
         else:
