@@ -154,10 +154,12 @@ class Gradients:
         # What clipping by value does can't be undone in the numbers, so they are taken before it.
         if kind != "value":
             return
-        for followed in self._followed.values():
-            optimizer = followed.optimizer()
-            if optimizer is not None and not followed.pace.waits() and self._clipping.covers(parameters, optimizer):
-                self._sweep(followed, optimizer)
+        for optimizer in list(self._guard.optimizers.values()):
+            if not self._clipping.covers(parameters, optimizer):
+                continue
+            followed = self._followed.get(id(optimizer)) or self._follow(optimizer, frame)
+            if not followed.pace.waits():
+                self._sweep(followed, optimizer, frame)
 
     def gradients_clipped(self, parameters: Any, kind: str, limit: Any, norm: Any) -> None:
         if kind != "value":
@@ -177,6 +179,8 @@ class Gradients:
         followed = self._followed.get(id(optimizer))
         if followed is None or followed.optimizer() is not optimizer:
             followed = self._follow(optimizer, frame)
+        if not followed.record.step_at:
+            followed.record.step_at = user_chain(frame)
         followed.closure = closure is not None
         if followed.sample_pace.due():
             begin = time.perf_counter()
@@ -261,9 +265,8 @@ class Gradients:
             self._fetch(earlier)
         parameters = _parameters(optimizer)
         record = self._record(optimizer, parameters, frame)
-        self._recording.optimizers.append(record)
         followed = _Followed(
-            len(self._recording.optimizers) - 1,
+            self._recording.add_optimizer(record),
             record,
             weakref.ref(optimizer),
             Pace(_FIRST, 0.6, always=self._every_step),
@@ -280,7 +283,9 @@ class Gradients:
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], frame: FrameType | None
     ) -> OptimizerRecord:
         forward = self._moments.forward
-        models = find_models(frame, [optimizer], [None if forward is None else forward.module])
+        models = find_models(
+            frame, [*self._guard.optimizers.values(), optimizer], [None if forward is None else forward.module]
+        )
         names = parameter_names(models)
         count = len(parameters)
         group = optimizer.param_groups[0] if optimizer.param_groups else {}
@@ -288,7 +293,7 @@ class Gradients:
             kind=type(optimizer).__name__,
             settings={key: _plain(value) for key, value in group.items() if key != "params" and _is_plain(value)},
             made_at=self._inventory.made_at.get(id(optimizer), ()),
-            step_at=user_chain(frame),
+            step_at=(),
             variable=next(iter(models)) if len(models) == 1 else None,
             names=[names.get(id(item), f"parameter {index}") for index, item in enumerate(parameters)],
             sizes=[item.numel() for item in parameters],

@@ -26,11 +26,11 @@ __all__ = ["Backward", "Guard", "Incident", "skips_itself"]
 _EVERY_STEP = 32
 """First steps of a run in which everything is looked at every step, whatever it costs."""
 
-_GRADIENT_SHARE = 0.02
-"""Share of a step's time that the sweep over the gradients may take."""
+_GRADIENT_SHARE = 0.008
+"""Share of a step's time that the look at large gradients may take; small ones are looked at every step."""
 
-_GRADIENT_FLOOR = 60e-6
-"""Seconds that it may take in any case, so that a small network's gradients are looked at every step."""
+_GRADIENT_FLOOR = 40e-6
+"""Seconds that it may take in any case, so that all of a small network's gradients are looked at every step."""
 
 _PARAMETER_SHARE = 0.003
 """Share for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
@@ -235,8 +235,7 @@ class Guard:
             return
         if skips_itself(optimizer):
             return
-        if self._alarm or self._gradient_pace.due():
-            self._check(optimizer, frame)
+        self._check(optimizer, frame)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._closure = None
@@ -285,13 +284,15 @@ class Guard:
 
     def _check(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> None:
         """Look at everything that a step of ``optimizer`` is about to take."""
-        begin = time.perf_counter()
         sweep = self._sweep(optimizer)
         if self._must_wait(sweep) and not self._alarm:
             return
-        finite = sweep.gradients_finite()
-        self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
-        late = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
+        quick = sweep.partial and not self._alarm and not self._gradient_pace.due()
+        begin = time.perf_counter()
+        finite = sweep.gradients_finite(quick)
+        if not quick:
+            self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
+        unseen = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
         self._swept_at = self.steps
         bad_losses = []
         if self._alarm:
@@ -302,7 +303,7 @@ class Guard:
             if not bad_losses:
                 return
         backward = bad_losses[0] if bad_losses else (self._culprit or (self._window[-1] if self._window else None))
-        if self._poisoned_before(frame, late):
+        if self._poisoned_before(frame, unseen):
             return
         self._report(
             Incident(

@@ -77,6 +77,12 @@ class Recording:
         self.facts.update(facts)
         self._write({"event": "facts", **facts})
 
+    def add_optimizer(self, record: OptimizerRecord) -> int:
+        """Begin to record an optimiser; returns its index."""
+        self.optimizers.append(record)
+        self._write({"event": "optimizer", "record": encoded(record)})
+        return len(self.optimizers) - 1
+
     def add_norms(self, optimizer: int, step: int, row: Sequence[float]) -> None:
         """A row of an optimiser's :attr:`OptimizerRecord.norms`."""
         record = self.optimizers[optimizer]
@@ -186,6 +192,13 @@ def _replay_event(recording: Recording, event: dict[str, Any]) -> None:
         recording.losses += zip(event["steps"], values, strict=True)
         for step, value in zip(event["steps"], values, strict=True):
             recording.loss_series.add(step, (value,))
+    elif kind == "optimizer":
+        record = decoded(event["record"])
+        if isinstance(record, OptimizerRecord):
+            recording.optimizers.append(record)
+    elif kind == "norms":
+        for bucket in Series.decode(event["rows"]):
+            recording.optimizers[event["optimizer"]].norms.add_bucket(bucket)
     elif kind == "gradients":
         _replace_records(recording, [decoded(item) for item in event["records"]])
     elif kind == "facts":

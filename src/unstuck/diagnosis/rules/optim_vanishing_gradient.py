@@ -17,7 +17,7 @@ import math
 
 from unstuck.diagnosis.optimizing import middle, rows_of
 from unstuck.findings import Finding, Severity, Where
-from unstuck.record.gradients import FIRST_PARAMETER, OptimizerRecord
+from unstuck.record.gradients import FIRST_PARAMETER, TOTAL, OptimizerRecord
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -59,10 +59,11 @@ def _of(record: OptimizerRecord) -> Finding | None:
     layers = [index for index, dims in enumerate(record.dims) if dims >= 2 and record.sizes[index] >= 16]
     if len(layers) < FEWEST_LAYERS or record.steps < FEWEST_STEPS or not record.moved or not rows:
         return None
-    recent = rows[len(rows) // 2 :]
+    # where a run stands still, what is left of its gradients is rounding noise of the same size in every layer
+    telling = sorted(rows, key=lambda row: row.last[TOTAL])[-max(1, len(rows) // 4) :]
     sizes = []
     for index in layers:
-        norm = middle([row.last[FIRST_PARAMETER + index] for row in recent])
+        norm = middle([row.last[FIRST_PARAMETER + index] for row in telling])
         if norm is None or not norm > 0.0:
             return None  # no gradient at all has another cause
         sizes.append(math.log10(norm / math.sqrt(record.sizes[index])))

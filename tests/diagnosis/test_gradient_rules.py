@@ -1,0 +1,292 @@
+"""Which programs get a finding about gradients, clipping or loss scaling, and where; which look-alikes get none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.session.watching import Watched, watch
+from unstuck.diagnosis import judge
+from unstuck.record.recording import load_recording
+from unstuck.session import SessionOptions
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+DIVERGING, HEALTHY = sorted((PROGRAMS / "diverging").glob("*.py")), sorted((PROGRAMS / "healthy").glob("*.py"))
+EARLIER = 5
+"""Steps before the first non-finite value at which the recording is cut."""
+
+EARLY_ENOUGH = 0.8
+
+
+def loud(run: Watched) -> list[str]:
+    return [item.code for item in run.verdict.findings if item.severity.value in ("error", "warning")]
+
+
+# -- exploding: programs of their own ---------------------------------------------------------------------------------
+
+
+def test_divergence_is_named_before_anything_is_non_finite(tmp_path: Path) -> None:
+    named = {}
+    for file in DIVERGING:
+        run = watch(file.read_text(), tmp_path)
+        recording = run.session.recording
+        steps = [item.step - item.late for item in recording.incidents if item.step is not None]
+        assert steps, f"{file.name} doesn't diverge"
+        assert "optim.exploding-gradient" in loud(run), file.name
+        early = judge(recording.cut(min(steps) - EARLIER))
+        named[file.name] = [item.code for item in early] == ["optim.exploding-gradient"]
+    assert len(named) == 10
+    assert sum(named.values()) >= EARLY_ENOUGH * len(named), named
+
+
+@pytest.mark.parametrize("file", HEALTHY, ids=lambda file: file.stem)
+def test_healthy_programs_get_nothing(file: Path, tmp_path: Path) -> None:
+    run = watch(file.read_text(), tmp_path)
+    assert run.verdict.findings == ()
+    recording = run.session.recording
+    steps = recording.facts["steps"]
+    for step in range(EARLIER, steps, max(1, steps // 12)):
+        assert judge(recording.cut(step)) == [], f"cut at step {step}"
+
+
+def test_a_finding_names_layer_step_rate_and_line(tmp_path: Path) -> None:
+    run = watch((PROGRAMS / "diverging" / "outliers.py").read_text(), tmp_path, SessionOptions(out=tmp_path / "out"))
+    finding = run.finding
+    assert finding.code == "optim.exploding-gradient"
+    assert finding.where.parameter == "weight" and finding.where.step == 26
+    assert finding.where.line == run.line_of("optimizer.step()")
+    assert finding.evidence["growth per step"] > 2 and finding.evidence["step over weights"] > 0.05
+    assert "clip" in finding.remedy
+    # a saved recording is judged the same on another machine
+    assert judge(load_recording(tmp_path / "out" / "recording.jsonl"))[0] == finding
+
+
+# -- vanishing --------------------------------------------------------------------------------------------------------
+
+DEEP = """
+    layers = [nn.Linear(16, 32), nn.Sigmoid()]
+    for _ in range(8):
+        layers += [nn.Linear(32, 32), {act}]
+    model = nn.Sequential(*layers, nn.Linear(32, 4))
+    opt = torch.optim.{opt}
+    x = torch.randn(256, 16); y = (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
+    for step in range(150):
+        loss = F.cross_entropy(model(x), y)
+        opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+def test_a_deep_sigmoid_stack_vanishes(tmp_path: Path) -> None:
+    run = watch(DEEP.format(act="nn.Sigmoid()", opt="SGD(model.parameters(), lr=0.1)"), tmp_path)
+    assert loud(run) == ["optim.vanishing-gradient"]
+    finding = run.finding
+    assert finding.where.parameter == "0.weight" and finding.where.module == "0"
+    assert finding.evidence["factor per layer"] < 0.5 and finding.evidence["layers"] == 10
+
+
+@pytest.mark.parametrize(
+    ("act", "opt"),
+    [
+        ("nn.ReLU()", "SGD(model.parameters(), lr=0.1)"),
+        ("nn.Sigmoid()", "Adam(model.parameters(), lr=0.01)"),
+        ("nn.Tanh()", "SGD(model.parameters(), lr=0.1, momentum=0.9)"),
+    ],
+)
+def test_layers_that_move_don_t_vanish(act: str, opt: str, tmp_path: Path) -> None:
+    assert loud(watch(DEEP.format(act=act, opt=opt), tmp_path)) == []
+
+
+def test_a_cliff_is_no_vanishing(tmp_path: Path) -> None:
+    program = DEEP.format(act="nn.Tanh()", opt="SGD(model.parameters(), lr=0.001)")
+    cut = program.replace("F.cross_entropy(model(x), y)", "F.cross_entropy(tail(head(x) * 1e-9), y)").replace(
+        "    opt =", "    head, tail = model[:8], model[8:]\n    opt ="
+    )
+    assert loud(watch(cut, tmp_path)) == []
+
+
+# -- clipping ---------------------------------------------------------------------------------------------------------
+
+LOOP = """
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+    spare = nn.Linear(8, 1)
+    opt = torch.optim.{opt}
+    x = torch.randn(512, 8); y = x[:, :1] * 3 + x[:, 1:2]
+    given = model.parameters()
+    for step in range(80):
+        batch = torch.randint(0, 512, (32,))
+        {before}
+        loss = F.mse_loss(model(x[batch]), y[batch])
+        {zero}
+        loss.backward()
+        {between}
+        opt.step()
+        {after}
+"""
+
+
+def clipping(tmp_path: Path, between: str = "", before: str = "", after: str = "", **more: str) -> Watched:
+    values = {"opt": "SGD(model.parameters(), lr=0.02)", "zero": "opt.zero_grad()", **more}
+    return watch(LOOP.format(between=between, before=before, after=after, **values), tmp_path)
+
+
+CLIP = "nn.utils.clip_grad_norm_(model.parameters(), {})  # HERE"
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ({"after": CLIP.format(0.5)}, "after the step"),
+        ({"before": "opt.zero_grad(); " + CLIP.format(0.5), "zero": "pass"}, "before backward"),
+        ({"between": "nn.utils.clip_grad_norm_(spare.parameters(), 0.5)  # HERE"}, "no optimizer holds"),
+        ({"between": "nn.utils.clip_grad_norm_(given, 0.5)  # HERE"}, "no parameters"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:`parameters` is an empty generator:UserWarning")
+def test_clipping_that_can_t_act(where: dict[str, str], said: str, tmp_path: Path) -> None:
+    run = clipping(tmp_path, **where)
+    assert loud(run) == ["optim.clip-ineffective"]
+    assert said in run.finding.summary
+    assert run.finding.where.line == run.line_of("# HERE")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"between": CLIP.format(0.5)},
+        {"after": CLIP.format("float('inf')")},
+        {"after": CLIP.format(1e4)},
+        {"between": "nn.utils.clip_grad_norm_(model.parameters(), 0.5)", "after": CLIP.format(0.5)},
+        {"between": "nn.utils.clip_grad_norm_(model[0].parameters(), 0.5)"},
+        {"between": "nn.utils.clip_grad_value_(model.parameters(), 0.1)"},
+        # gradients that another function computes
+        {
+            "zero": "grads = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True); opt.zero_grad()",
+            "between": "[setattr(p, 'grad', g) for p, g in zip(model.parameters(), grads)]; " + CLIP.format(0.5),
+        },
+    ],
+)
+def test_clipping_that_acts_or_only_measures(where: dict[str, str], tmp_path: Path) -> None:
+    assert loud(clipping(tmp_path, **where)) == []
+
+
+def test_gradients_without_any_backward_call_are_no_reason_to_judge(tmp_path: Path) -> None:
+    run = watch(
+        """
+        from torch.func import functional_call, grad
+        model = nn.Linear(4, 1); opt = torch.optim.SGD(model.parameters(), lr=0.05)
+        def loss_of(parameters, x):
+            return functional_call(model, parameters, (x,)).pow(2).mean()
+        for step in range(40):
+            found = grad(loss_of)(dict(model.named_parameters()), torch.randn(8, 4) * 30)
+            for name, parameter in model.named_parameters():
+                parameter.grad = found[name].detach()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            opt.step()
+        """,
+        tmp_path,
+    )
+    assert loud(run) == []
+
+
+@pytest.mark.parametrize("kind", ["clip_grad_norm_", "clip_grad_value_"])
+def test_a_limit_far_below_the_usual_norm(kind: str, tmp_path: Path) -> None:
+    run = clipping(tmp_path, between=f"nn.utils.{kind}(model.parameters(), 1e-4)  # HERE")
+    assert loud(run) == ["optim.clip-too-tight"]
+    assert run.finding.where.line == run.line_of("# HERE")
+    assert run.finding.evidence["part left"] < 0.01
+    assert run.finding.evidence["update over weight"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"opt": "Adam(model.parameters(), lr=0.01)"},  # doesn't mind the factor
+        {"opt": "SGD(model.parameters(), lr=1000.0)"},  # a rate made for the limit
+    ],
+)
+def test_a_tight_limit_that_leaves_large_enough_steps(more: dict[str, str], tmp_path: Path) -> None:
+    assert loud(clipping(tmp_path, between=CLIP.format(1e-4), **more)) == []
+
+
+# -- loss scaling -----------------------------------------------------------------------------------------------------
+
+SCALED = """
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 1))
+    opt = torch.optim.{opt}
+    scaler = torch.amp.GradScaler("cpu"{scaler})
+    x = torch.randn(512, 8); y = x[:, :1] * 3 + x[:, 1:2]
+    for step in range(60):
+        batch = torch.randint(0, 512, (32,))
+        with torch.autocast("cpu", dtype=torch.float16, enabled={half}):
+            loss = F.mse_loss(model(x[batch]).float(), y[batch])
+        {spoil}
+        opt.zero_grad()
+        scaler.scale(loss).backward()
+        {between}
+        {step}
+"""
+
+
+def scaled(tmp_path: Path, between: str = "", **more: str) -> Watched:
+    values = {
+        "opt": "SGD(model.parameters(), lr=0.02)",
+        "scaler": "",
+        "spoil": "",
+        "half": "False",
+        "step": "scaler.step(opt); scaler.update()  # STEP",
+        **more,
+    }
+    return watch(SCALED.format(between=between, **values), tmp_path)
+
+
+def test_clipping_of_scaled_gradients(tmp_path: Path) -> None:
+    run = scaled(tmp_path, CLIP.format(1.0))
+    assert loud(run) == ["numerics.amp-order"]
+    assert run.finding.where.line == run.line_of("# HERE") and run.finding.where.step == 0
+    assert run.finding.evidence["scale"] == 65536.0
+    assert "unscale_" in run.finding.remedy
+
+
+def test_steps_past_the_scaler(tmp_path: Path) -> None:
+    run = scaled(tmp_path, opt="Adam(model.parameters(), lr=0.01)", step="opt.step()  # STEP")
+    assert loud(run) == ["numerics.amp-order"]
+    assert run.finding.where.line == run.line_of("# STEP")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"between": "scaler.unscale_(opt); " + CLIP.format(1.0)},
+        {"between": CLIP.format("1.0 * scaler.get_scale()")},
+        {"between": CLIP.format(1.0), "scaler": ", enabled=False"},
+        {"between": CLIP.format(1e9)},
+        {"step": "scaler.unscale_(opt); opt.step(); scaler.update()"},
+        {
+            "between": "for p in model.parameters(): p.grad /= scaler.get_scale()",
+            "step": "opt.step()",
+        },
+    ],
+)
+def test_the_right_order(more: dict[str, str], tmp_path: Path) -> None:
+    assert loud(scaled(tmp_path, **more)) == []
+
+
+def test_a_scaler_that_never_finds_its_scale(tmp_path: Path) -> None:
+    run = scaled(tmp_path, spoil="loss = loss + 0 * (x[:1] * 1e30).sum().sqrt() * (model[0].weight * 0).sum().sqrt()")
+    assert loud(run) == ["numerics.scaler-stuck"]
+    finding = run.finding
+    assert finding.where.line == run.line_of("# STEP") and finding.where.step == 0
+    assert finding.evidence["skipped"] == 60 and finding.evidence["scale after it"] < 1.0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"scaler": ", init_scale=2.0**40", "half": "True"},  # finds its scale after many skips
+        {"scaler": ", growth_interval=1", "half": "True"},  # grows again at once
+        {"spoil": "loss = loss * (float('inf') if step % 9 == 5 else 1.0)"},  # some bad batches
+    ],
+)
+def test_a_scaler_that_searches(more: dict[str, str], tmp_path: Path) -> None:
+    assert loud(scaled(tmp_path, **more)) == []
