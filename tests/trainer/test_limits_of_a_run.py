@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
 import unstuck
-from tests.trainer.side_by_side import OURS, QUIET, Library, base_module, compare, data, loader
+from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, compare, data, loader, run
 from unstuck.errors import MisconfigurationException
 
 
@@ -87,10 +87,10 @@ def test_validation_counts_over_epochs_without_an_interval_of_its_own() -> None:
     assert outcome.events == ["after 6 steps", "after 12 steps"]
 
 
-def messages_of(run: Callable[[], Any]) -> list[str]:
+def messages_of(action: Callable[[], Any]) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        run()
+        action()
     return [str(warning.message) for warning in caught]
 
 
@@ -150,3 +150,43 @@ def test_a_fraction_of_no_batch_fails_before_anything_is_drawn() -> None:
             base_module(OURS)(), Watched(data(), batch_size=4), Watched(data(), batch_size=4)
         )
     assert drawn == []
+
+
+def test_predictions_cover_the_samples_that_a_loader_would_drop() -> None:
+    for dropping in (
+        lambda: loader(10, shuffle=False, drop_last=True),
+        lambda: DataLoader(data(10), batch_sampler=BatchSampler(range(10), 4, True)),
+    ):
+        ours = run(OURS, train=dropping, method="predict").result
+        theirs = run(THEIRS, train=dropping, method="predict").result
+        assert [len(answer) for answer in ours] == [4, 4, 2]
+        assert all(torch.equal(own, other) for own, other in zip(ours, theirs, strict=True))
+
+
+def test_the_sanity_check_leaves_a_shared_generator_alone() -> None:
+    def losses(steps: int) -> list[float]:
+        torch.manual_seed(3)
+        module = base_module(OURS)()
+        generator = torch.Generator().manual_seed(4)
+        trainer = unstuck.Trainer(**{**QUIET, "num_sanity_val_steps": steps}, max_epochs=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trainer.fit(module, loader(generator=generator), loader(8, generator=generator))
+        return [loss.item() for loss in module.losses]
+
+    assert losses(2) == losses(0)
+
+
+@pytest.mark.parametrize(
+    ("validate_on", "expected"), [("val", "other samples than those"), ("train", "on the samples that it trains on")]
+)
+def test_overfitting_tells_what_it_trains_and_validates_on(
+    validate_on: Any, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    overfit = unstuck.Overfit(2, validate_on=validate_on)
+    with caplog.at_level("INFO", logger="unstuck"):
+        unstuck.Trainer(**QUIET, max_epochs=1, overfit_batches=overfit).fit(
+            base_module(OURS)(), loader(shuffle=False), loader(shuffle=False)
+        )
+    assert any("the same 2 batches" in line for line in caplog.messages)
+    assert any(expected in line for line in caplog.messages)

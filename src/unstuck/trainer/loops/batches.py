@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from unstuck.messages import PossibleUserWarning, rank_zero_warn
+from unstuck.messages import PossibleUserWarning, rank_zero_info, rank_zero_warn
 from unstuck.trainer.data.combined import CombinedLoader, as_combined, iterate
 from unstuck.trainer.data.limits import resolve_limit, resolve_val_check_interval
 from unstuck.trainer.data.loaders import (
@@ -15,6 +15,7 @@ from unstuck.trainer.data.loaders import (
     seed_workers,
     set_epoch,
     warn_if_evaluation_is_shuffled,
+    without_dropping,
 )
 from unstuck.trainer.data.overfit import freeze_loaders, number_of_overfit_batches, training_subset
 from unstuck.trainer.data.transfer import move_data_to_device
@@ -52,6 +53,9 @@ def load_training(run: Run) -> None:
         ]
     else:
         combined = freeze_loaders(combined, names, limits.overfit, num_replicas=run.strategy.world_size)
+        rank_zero_info(
+            f"`overfit_batches`: every epoch trains on the same {_listed(list(combined.limits or ()))} batches."
+        )
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
     data.max_batches = list(combined.limits or ())
@@ -92,8 +96,10 @@ def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: s
         load_training(run)
         data.combined = training_subset(run.train.combined)
         data.max_batches = list(data.combined.limits or ())
+        rank_zero_info("`overfit_batches`: the fit validates on the samples that it trains on.")
         return
-    combined = _combine(data, "sequential")
+    # Who predicts wants an answer for every sample.
+    combined = _combine(data, "sequential", completely=data is run.predict)
     names = loader_names(data.source.hook, combined.iterables)
     if overfit is None:
         for loader, name in zip(combined.flattened, names, strict=True):
@@ -102,6 +108,11 @@ def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: s
     else:
         combined = freeze_loaders(combined, names, overfit, stage="val")
         data.max_batches = list(combined.limits or ())
+        rank_zero_info(
+            f"`overfit_batches`: the fit validates on the first batches ({_listed(data.max_batches)}) of the validation"
+            " data, which are other samples than those that it trains on. `Overfit(..., validate_on='train')` validates"
+            " on these."
+        )
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
     data.combined = combined
@@ -170,11 +181,15 @@ def _owner(run: Run, name: str) -> Any:
     return run.module
 
 
-def _combine(data: StageData, mode: Any) -> CombinedLoader:
+def _combine(data: StageData, mode: Any, completely: bool = False) -> CombinedLoader:
+    """Asks for the loaders of a stage; ``completely`` lets them show a last incomplete batch too."""
     loaders = data.source.request()
     combined = as_combined(loaders, mode)
-    for loader, name in zip(combined.flattened, loader_names(data.source.hook, combined.iterables), strict=True):
+    for loader in combined.flattened:
         check_iterable(loader, data.source)
+    if completely:
+        combined.flattened = [without_dropping(loader) for loader in combined.flattened]
+    for loader, name in zip(combined.flattened, loader_names(data.source.hook, combined.iterables), strict=True):
         if length_of(loader) == 0:
             rank_zero_warn(f"`{name}` has no batches (its length is 0). Make sure that this is meant.")
     return combined
@@ -186,6 +201,10 @@ def _reload_is_due(run: Run, data: StageData) -> bool:
         # New loaders would draw other samples, and every epoch has to see the same.
         return False
     return every > 0 and run.progress.current_epoch - data.loaded_in_epoch >= every
+
+
+def _listed(numbers: list[int | float]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _warn_of_few_batches(run: Run) -> None:

@@ -37,7 +37,10 @@ def sanity_check(run: Run) -> None:
         run.state.stage = RunningStage.SANITY_CHECKING
         run.logbook.forget()
         call_hook(run.trainer, "on_sanity_check_start")
-        evaluate(run, RunningStage.SANITY_CHECKING, verbose=False)
+        load_evaluation(run, run.val, limits.val, "limit_val_batches")
+        # A loader may draw from a generator of its own, or from one that the training loader has too.
+        with isolate_rng(generators=generators_of(run.val.combined.flattened)):
+            evaluate(run, RunningStage.SANITY_CHECKING, verbose=False)
         call_hook(run.trainer, "on_sanity_check_end")
         run.logbook.forget()
     run.val.seen = {}
