@@ -62,6 +62,42 @@ def test_a_finding_names_layer_step_rate_and_line(tmp_path: Path) -> None:
     assert judge(load_recording(tmp_path / "out" / "recording.jsonl"))[0] == finding
 
 
+def test_a_stack_that_explodes_at_its_first_step(tmp_path: Path) -> None:
+    run = watch(
+        """
+        model = nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(32, 32), nn.ReLU())], nn.Linear(32, 1))
+        for layer in model[::2]:
+            nn.init.normal_(layer.weight, std=1.0)
+        opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(20):
+            loss = F.mse_loss(model(torch.randn(64, 32)), torch.randn(64, 1))
+            opt.zero_grad(); loss.backward()
+            opt.step()  # HERE
+        """,
+        tmp_path,
+    )
+    assert loud(run)[0] == "optim.exploding-gradient"
+    assert run.finding.where.line == run.line_of("# HERE") and run.finding.where.step == 0
+
+
+def test_weights_that_begin_at_zero_are_no_explosion(tmp_path: Path) -> None:
+    run = watch(
+        """
+        model = nn.Linear(10, 1, bias=False)
+        nn.init.constant_(model.weight, 1e-4)
+        opt = torch.optim.SGD(model.parameters(), lr=0.5)
+        x = torch.randn(64, 10); y = x[:, :1]
+        for step in range(20):
+            loss = F.mse_loss(model(x), y)
+            if step == 3:
+                loss = loss + (loss.detach() - loss.detach()).log()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+        tmp_path,
+    )
+    assert loud(run) == ["numerics.nonfinite-forward"]
+
+
 # -- vanishing --------------------------------------------------------------------------------------------------------
 
 DEEP = """
@@ -270,6 +306,25 @@ def test_steps_past_the_scaler(tmp_path: Path) -> None:
 )
 def test_the_right_order(more: dict[str, str], tmp_path: Path) -> None:
     assert loud(scaled(tmp_path, **more)) == []
+
+
+def test_a_scaler_for_one_of_two_optimisers(tmp_path: Path) -> None:
+    run = watch(
+        """
+        a, b = nn.Linear(4, 1), nn.Linear(4, 1)
+        for_a, for_b = (torch.optim.SGD(m.parameters(), lr=0.01) for m in (a, b))
+        scaler = torch.amp.GradScaler("cpu")
+        for step in range(30):
+            x = torch.randn(16, 4)
+            for_a.zero_grad(); a(x).pow(2).mean().backward()
+            nn.utils.clip_grad_norm_(a.parameters(), 0.1); for_a.step()
+            for_b.zero_grad(); scaler.scale(b(x).pow(2).mean()).backward()
+            scaler.unscale_(for_b); nn.utils.clip_grad_norm_(b.parameters(), 0.1)
+            scaler.step(for_b); scaler.update()
+        """,
+        tmp_path,
+    )
+    assert loud(run) == []
 
 
 def test_a_scaler_that_never_finds_its_scale(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ class Clipping:
         self._scalers: dict[int, _Scaler] = {}
         self._site: _Site | None = None
         self._zeroed_at = -1
+        self._plain_pass = 0
         self._scaling: _Scaler | None = None
         self._in_scaler = False
         self._check: tuple[_Owner, _Scaler] | None = None
@@ -127,10 +128,16 @@ class Clipping:
         return [(norm, limit, columns) for at, norm, limit, columns in owner.clips if at == passes]
 
     def backward_begins(self, tensors: Any, frame: FrameType) -> None:
-        self.passes += 1
+        self._count_pass()
 
     def gradients_taken(self, outputs: Any) -> None:
+        self._count_pass()
+
+    def _count_pass(self) -> None:
+        scaled = self._scaling is not None and self._scaling.scaled_at_pass == self.passes
         self.passes += 1
+        if not scaled:
+            self._plain_pass = self.passes
 
     # -- clipping ----------------------------------------------------------------------------------------------------
 
@@ -297,13 +304,17 @@ class Clipping:
             _fetch(site)
 
     def _is_scaled(self, owner: _Owner) -> bool:
-        """Whether an optimiser's gradients come from a loss that was scaled, and nobody has unscaled them since."""
+        """Whether an optimiser's gradients come from losses that were scaled, and nobody has unscaled them since.
+
+        Every pass since its last step must have been of a scaled loss: which pass was whose isn't known.
+        """
         scaling = self._scaling
         passes = self.passes
         return (
             scaling is not None
             and scaling.scaled_at_pass >= owner.taken
             and scaling.scaled_at_pass < passes
+            and self._plain_pass <= owner.taken
             and owner.unscaled != passes
         )
 

@@ -36,8 +36,8 @@ _FIRST = 16
 _FIRST_SAMPLES = 4
 """The same for samples of the weights, which cost more."""
 
-_BLOCK = 64
-"""Sweeps that wait on the device before they are fetched together."""
+_BLOCK, _BLOCK_NORMS = 64, 8192
+"""Sweeps, and norms, that wait on the device before they are fetched together."""
 
 _BLOCK_SECONDS = 5.0
 """How long a sweep may wait."""
@@ -155,11 +155,11 @@ class Gradients:
         if kind != "value":
             return
         for optimizer in list(self._guard.optimizers.values()):
-            if not self._clipping.covers(parameters, optimizer):
+            known = self._followed.get(id(optimizer))
+            if known is not None and known.pace.waits():
                 continue
-            followed = self._followed.get(id(optimizer)) or self._follow(optimizer, frame)
-            if not followed.pace.waits():
-                self._sweep(followed, optimizer, frame)
+            if self._clipping.covers(parameters, optimizer):
+                self._sweep(known or self._follow(optimizer, frame), optimizer, frame)
 
     def gradients_clipped(self, parameters: Any, kind: str, limit: Any, norm: Any) -> None:
         if kind != "value":
@@ -253,7 +253,9 @@ class Gradients:
             clips = self._clipping.present(optimizer)
             scale = getattr(optimizer, "grad_scale", None)
             followed.sweeps.append(_Sweep(steps, rate, columns, norms, clips, scale))
-            if len(followed.sweeps) >= _BLOCK or begin - followed.fetched_at > _BLOCK_SECONDS:
+            waiting = len(followed.sweeps)
+            full = waiting >= _BLOCK or waiting * len(norms) >= _BLOCK_NORMS
+            if full or begin - followed.fetched_at > _BLOCK_SECONDS:
                 self._fetch(followed)
                 self._recording.flush_norms()
         followed.pace.spent(time.perf_counter() - begin, self._step_seconds)

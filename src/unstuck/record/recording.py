@@ -196,7 +196,7 @@ def _replay_event(recording: Recording, event: dict[str, Any]) -> None:
         record = decoded(event["record"])
         if isinstance(record, OptimizerRecord):
             recording.optimizers.append(record)
-    elif kind == "norms":
+    elif kind == "norms" and event["optimizer"] < len(recording.optimizers):
         for bucket in Series.decode(event["rows"]):
             recording.optimizers[event["optimizer"]].norms.add_bucket(bucket)
     elif kind == "gradients":

@@ -68,6 +68,9 @@ SOON = 3
 START, START_STEP = 6, 10.0
 """Steps that count as the start, and a first step over the weights that can't be meant."""
 
+START_CHANGE = 1.0
+"""What that step changes a weight by, on average."""
+
 
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding per optimiser."""
@@ -179,6 +182,10 @@ def _start(recording: Recording, record: OptimizerRecord, rows: list[Bucket]) ->
         return None
     sizes = [size for row in rows if (size := relative_step(record, row)) is not None]
     if not sizes or not sizes[0] >= START_STEP:
+        return None
+    # weights that begin near zero have a large first step too; such a step is small in itself
+    weight = next(iter(record.weights)).last[0]
+    if not sizes[0] * weight / math.sqrt(max(1, sum(record.sizes))) >= START_CHANGE:
         return None
     return _Course(
         "start",
