@@ -26,13 +26,13 @@ __all__ = ["Backward", "Guard", "Incident", "skips_itself"]
 _EVERY_STEP = 32
 """First steps of a run in which everything is looked at every step, whatever it costs."""
 
-_GRADIENT_SHARE = 0.008
+_GRADIENT_SHARE = 0.004
 """Share of a step's time that the look at large gradients may take; small ones are looked at every step."""
 
 _GRADIENT_FLOOR = 40e-6
 """Seconds that it may take in any case, so that all of a small network's gradients are looked at every step."""
 
-_PARAMETER_SHARE = 0.003
+_PARAMETER_SHARE = 0.0015
 """Share for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
 
 _RESORT = 64
@@ -159,6 +159,7 @@ class Guard:
         self._last_step_at: float | None = None
         self._clean_after = 0
         self._swept_at = -1
+        self._swept_whole = False
 
     @property
     def has_window(self) -> bool:
@@ -293,7 +294,7 @@ class Guard:
         if not quick:
             self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
         unseen = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
-        self._swept_at = self.steps
+        self._swept_at, self._swept_whole = self.steps, not quick
         bad_losses = []
         if self._alarm:
             own = {id(parameter) for parameter in sweep.parameters}
@@ -329,10 +330,19 @@ class Guard:
         bad = self._bad_parameter(self.optimizers.values())
         if bad is None:
             return False
-        # What the last step did can be told from its gradients only if these were looked at.
-        kind = "parameter" if late == 0 else "gradient"
+        kind = "parameter" if late == 0 and self._made_by_update(bad) else "gradient"
+        # "late" also where the step is known but its gradients are gone
+        late = late if kind == "parameter" else max(1, late)
         self._report(Incident(kind, self.steps - 1, late, bad, None, 0, False, user_chain(frame), ()))
         return True
+
+    def _made_by_update(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether a step that poisoned a weight had finite gradients: by their sweep, or by what the state kept."""
+        if self._swept_whole:
+            return True
+        averages = [entry.get("exp_avg", entry.get("momentum_buffer")) for entry in optimizer.state.values()]
+        kept = [item for item in averages if isinstance(item, torch.Tensor)]
+        return bool(kept) and all_finite(kept)
 
     def _check_parameters(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         begin = time.perf_counter()
@@ -348,14 +358,14 @@ class Guard:
                 self._clean_after = self.steps
             return
         # A poisoned weight makes the next loss non-finite, so it was this step's update if its gradients were fine.
-        swept = self._swept_at == self.steps - 1
+        swept = self._swept_at == self.steps - 1 and self._made_by_update(optimizer)
         kind = ("parameter" if not finite else "state") if swept else "gradient"
         backward = self._window[-1] if self._window and swept else None
         self._report(
             Incident(
                 kind,
                 self.steps - 1,
-                0 if swept else self.steps - 1 - self._swept_at,
+                0 if swept else max(1, self.steps - 1 - self._swept_at),
                 optimizer,
                 backward,
                 len(self._window),

@@ -57,8 +57,11 @@ def nonfinite_counts(tensor: torch.Tensor) -> tuple[int, int]:
 class Sweep:
     """:func:`all_finite` for the same list of parameters again and again, sorted by size once.
 
+    A NaN in a derivative spreads to every gradient that is computed after it: to the biases next to it and to all
+    layers before it. So a quick look at the small gradients and at the first parameter's finds nearly every one.
+
     Args:
-        parameters: whose values or gradients will be looked at.
+        parameters: whose values or gradients will be looked at, in the order of the forward pass.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -68,12 +71,25 @@ class Sweep:
         self._small = [item for item in same if item.numel() <= _SMALL]
         small = {id(item) for item in self._small}
         self._others = [item for item in self.parameters if id(item) not in small]
+        self._first = self._others[:1] if self._others and self._others[0].numel() <= 4 * _SMALL else []
 
-    def gradients_finite(self) -> bool:
-        """Whether every gradient is finite; parameters without one are left out."""
+    @property
+    def partial(self) -> bool:
+        """Whether a quick look leaves something out."""
+        return bool(self._small) and len(self._others) > len(self._first)
+
+    def gradients_finite(self, quick: bool = False) -> bool:
+        """Whether every gradient is finite; parameters without one are left out.
+
+        Args:
+            quick: look only at the small ones and the first.
+        """
         gradients = [item.grad for item in self._small]
-        others = [gradient for item in self._others if (gradient := item.grad) is not None]
-        return self._finite([item for item in gradients if item is not None], others)
+        others = self._first if quick and self.partial else self._others
+        return self._finite(
+            [item for item in gradients if item is not None],
+            [gradient for item in others if (gradient := item.grad) is not None],
+        )
 
     def values_finite(self) -> bool:
         """Whether every parameter is finite."""
