@@ -301,3 +301,33 @@ def test_a_killed_run_leaves_its_norms(tmp_path: Path) -> None:
     killed = load_recording(tmp_path / "killed.jsonl")
     assert recorded(killed) == recorded(watching.recording)
     assert killed.optimizers[0].names == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("how", ["norm", "value", "scaler"])
+def test_a_watched_run_has_the_same_bits(how: str) -> None:
+    def run() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Dropout(0.3), nn.Linear(12, 3))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", enabled=how == "scaler", init_scale=2.0**100)
+        losses = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16, enabled=how == "scaler"):
+                loss = model(torch.randn(8, 6)).float().pow(2).mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            if how == "value":
+                nn.utils.clip_grad_value_(model.parameters(), 0.01)
+            else:
+                nn.utils.clip_grad_norm_(iter(model.parameters()), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.detach())
+        return [*losses, *(item.detach() for item in model.parameters()), torch.get_rng_state()]
+
+    plain = run()
+    with session() as watching:
+        watched = run()
+    assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
+    assert watching.recording.optimizers or how == "scaler"
