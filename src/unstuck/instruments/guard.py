@@ -294,6 +294,7 @@ class Guard:
         if not quick:
             self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
         unseen = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
+        whole_before = self._swept_whole
         self._swept_at, self._swept_whole = self.steps, not quick
         bad_losses = []
         if self._alarm:
@@ -304,7 +305,7 @@ class Guard:
             if not bad_losses:
                 return
         backward = bad_losses[0] if bad_losses else (self._culprit or (self._window[-1] if self._window else None))
-        if self._poisoned_before(frame, unseen):
+        if self._poisoned_before(frame, unseen, whole_before):
             return
         self._report(
             Incident(
@@ -320,29 +321,21 @@ class Guard:
             )
         )
 
-    def _poisoned_before(self, frame: FrameType | None, late: int) -> bool:
+    def _poisoned_before(self, frame: FrameType | None, late: int, whole: bool) -> bool:
         """Whether a parameter was non-finite already: then an earlier step is the incident, not this one.
 
-        ``late``: steps before this one whose gradients weren't looked at.
+        ``late``: steps before this one whose gradients weren't looked at; ``whole``: the last look was at all of them.
         """
         if self.steps == 0 or self._clean_after == self.steps:
             return False
         bad = self._bad_parameter(self.optimizers.values())
         if bad is None:
             return False
-        kind = "parameter" if late == 0 and self._made_by_update(bad) else "gradient"
+        kind = "parameter" if late == 0 and (whole or _averages_finite(bad)) else "gradient"
         # "late" also where the step is known but its gradients are gone
         late = late if kind == "parameter" else max(1, late)
         self._report(Incident(kind, self.steps - 1, late, bad, None, 0, False, user_chain(frame), ()))
         return True
-
-    def _made_by_update(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether a step that poisoned a weight had finite gradients: by their sweep, or by what the state kept."""
-        if self._swept_whole:
-            return True
-        averages = [entry.get("exp_avg", entry.get("momentum_buffer")) for entry in optimizer.state.values()]
-        kept = [item for item in averages if isinstance(item, torch.Tensor)]
-        return bool(kept) and all_finite(kept)
 
     def _check_parameters(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         begin = time.perf_counter()
@@ -358,7 +351,7 @@ class Guard:
                 self._clean_after = self.steps
             return
         # A poisoned weight makes the next loss non-finite, so it was this step's update if its gradients were fine.
-        swept = self._swept_at == self.steps - 1 and self._made_by_update(optimizer)
+        swept = self._swept_at == self.steps - 1 and (self._swept_whole or _averages_finite(optimizer))
         kind = ("parameter" if not finite else "state") if swept else "gradient"
         backward = self._window[-1] if self._window and swept else None
         self._report(
@@ -403,6 +396,13 @@ def _parameters_of(owner: Any) -> list[torch.Tensor]:
     if isinstance(owner, torch.nn.Module):
         return list(owner.parameters())
     return [parameter for group in owner.param_groups for parameter in group["params"]]
+
+
+def _averages_finite(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the averages of the gradients that an optimiser keeps are finite; False if it keeps none."""
+    averages = [entry.get("exp_avg", entry.get("momentum_buffer")) for entry in optimizer.state.values()]
+    kept = [item for item in averages if isinstance(item, torch.Tensor)]
+    return bool(kept) and all_finite(kept)
 
 
 def _state_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -5,6 +5,7 @@ A killed process leaves everything that was written before; a reader ignores a l
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -138,9 +139,10 @@ class Recording:
     def close(self) -> None:
         """Write what is waiting and close the file."""
         self.flush()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # what a full disk didn't take is tried once more
+                file.close()
 
     def _write(self, event: dict[str, Any]) -> None:
         if self._path is None or self._failed:

@@ -1,0 +1,72 @@
+"""A captured random state, put back, gives the same numbers again, for every kind of generator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unstuck.measure import rng
+
+DRAWS: dict[str, Callable[[], Any]] = {
+    "torch": lambda: torch.rand(5).tolist(),
+    "torch normal": lambda: torch.randn(33).tolist(),
+    "numpy": lambda: np.random.rand(700).tolist(),
+    "python": lambda: [random.random() for _ in range(700)],
+    "python gauss": lambda: [random.gauss(0, 1) for _ in range(3)],
+    "python integers": lambda: random.sample(range(1000), 40),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_the_same_numbers_come_again(kind: str) -> None:
+    draw = DRAWS[kind]
+    draw()  # somewhere in the middle of the generator's block
+    state = rng.capture()
+    first = draw()
+    draw()
+    rng.restore(state)
+    assert draw() == first
+
+
+def test_taking_a_state_changes_nothing() -> None:
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    expected = [draw() for draw in DRAWS.values()]
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    found = []
+    for draw in DRAWS.values():
+        rng.capture()
+        found.append(draw())
+    assert found == expected
+
+
+def test_the_cheap_reading_is_the_official_one() -> None:
+    state = rng.capture()
+    key = np.random.get_state()[1]  # type: ignore[index]
+    assert state.numpy[:-4] == np.asarray(key, np.uint32).tobytes()
+    words = random.getstate()[1]
+    assert np.frombuffer(state.python, np.uint32).tolist() == [words[-1], *words[:-1]]
+
+
+def test_generators_of_the_program_are_included() -> None:
+    generators = [
+        torch.Generator().manual_seed(1), np.random.default_rng(1), np.random.RandomState(1), random.Random(1)
+    ]  # fmt: skip
+
+    def draw() -> list[Any]:
+        g, n, r, p = generators
+        return [torch.rand(2, generator=g).tolist(), n.random(2).tolist(), r.rand(2).tolist(), p.random()]
+
+    assert all(rng.is_generator(item) for item in generators)
+    state = rng.capture(generators)
+    first = draw()
+    rng.restore(state)
+    assert draw() == first
