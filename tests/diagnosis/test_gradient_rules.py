@@ -186,6 +186,23 @@ def test_clipping_that_can_t_act(where: dict[str, str], said: str, tmp_path: Pat
     assert run.finding.where.line == run.line_of("# HERE")
 
 
+def test_clipping_in_vain_explains_the_explosion(tmp_path: Path) -> None:
+    program = (PROGRAMS / "diverging" / "outliers.py").read_text()
+    step = "        optimizer.step()\n"
+    run = watch(program.replace(step, f"{step}        {CLIP.format(1.0)}\n"), tmp_path)
+    first, *others = run.verdict.findings
+    assert (first.code, first.severity.value) == ("optim.clip-ineffective", "error")
+    assert first.where.line == run.line_of("# HERE")
+    assert first.symptoms[0] == "optim.exploding-gradient"
+    assert [item.code for item in others] == ["numerics.nonfinite-forward"]
+
+
+def test_what_follows_an_explosion_is_told_too(tmp_path: Path) -> None:
+    run = watch((PROGRAMS / "diverging" / "reservoir.py").read_text(), tmp_path)
+    assert [item.code for item in run.verdict.findings] == ["optim.exploding-gradient", "numerics.nonfinite-forward"]
+    assert run.finding.symptoms == ("numerics.nonfinite-forward",)
+
+
 @pytest.mark.parametrize(
     "where",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from unstuck.diagnosis.rules import (
     data_nonfinite_input,
@@ -38,7 +39,45 @@ RULES: tuple[Rule, ...] = (
 """Every rule; each names findings of one code."""
 
 
+_FOLDED: dict[str, tuple[str, ...]] = {
+    "numerics.amp-order": ("optim.exploding-gradient", "optim.vanishing-gradient", "optim.clip-too-tight"),
+    "optim.clip-ineffective": ("optim.exploding-gradient",),
+}
+"""Causes and the findings that they explain, which aren't reported beside them."""
+
+_FOLLOWED = {
+    "optim.exploding-gradient": (
+        "numerics.nonfinite-forward",
+        "numerics.nonfinite-backward",
+        "numerics.nonfinite-parameter",
+    ),
+}
+"""Causes and what may follow from them, which is reported as well: it has a place of its own."""
+
+
 def judge(recording: Recording) -> list[Finding]:
     """All findings of a recording: the worst first, and among equals the one that happened first."""
-    findings = [finding for rule in RULES for finding in rule(recording)]
+    findings = _with_symptoms([finding for rule in RULES for finding in rule(recording)])
     return sorted(findings, key=lambda item: (item.severity.rank, item.where.step is None, item.where.step or 0))
+
+
+def _with_symptoms(findings: list[Finding]) -> list[Finding]:
+    """The findings without those that a cause among them explains; the cause names them, and is as bad as they are."""
+    dropped: set[int] = set()
+    causes = []
+    for cause in findings:
+        folded = [item for item in findings if item.code in _FOLDED.get(cause.code, ())]
+        followed = [item for item in findings if item.code in _FOLLOWED.get(cause.code, ()) and _after(item, cause)]
+        dropped |= {id(item) for item in folded}
+        symptoms = tuple(dict.fromkeys(item.code for item in (*folded, *followed)))
+        worst = min([cause.severity, *(item.severity for item in folded)], key=lambda severity: severity.rank)
+        where = cause.where
+        steps = [item.where.step for item in folded if item.where.step is not None]
+        if where.step is None and steps:
+            where = replace(where, step=min(steps))  # where it has begun to show
+        causes.append(replace(cause, symptoms=(*cause.symptoms, *symptoms), severity=worst, where=where))
+    return [told for told, item in zip(causes, findings, strict=True) if id(item) not in dropped]
+
+
+def _after(item: Finding, cause: Finding) -> bool:
+    return item.where.step is None or cause.where.step is None or item.where.step >= cause.where.step
