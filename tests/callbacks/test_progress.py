@@ -357,8 +357,8 @@ def test_a_hook_costs_almost_nothing_when_nothing_is_drawn() -> None:
     bar._next_draw = float("inf")
     best = float("inf")
     for _ in range(5):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         for _ in range(1000):
             bar.on_train_batch_end(None, None, None, None, 0)  # type: ignore[arg-type]
-        best = min(best, (time.perf_counter() - begin) / 1000)
+        best = min(best, (time.thread_time() - begin) / 1000)
     assert best < 5e-6
