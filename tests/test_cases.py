@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.cli.compare import Observation, differences, observe
 
 CASES = Path(__file__).parent / "cases"

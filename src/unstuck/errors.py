@@ -1,6 +1,6 @@
 """The exceptions that unstuck raises, one small tree.
 
-Libraries raise, the command line prints: nothing outside :mod:`unstuck.cli` turns an exception into output or an exit code.
+Libraries raise, the command line prints: only :mod:`unstuck.cli` turns an exception into output or an exit code.
 
 - :class:`UnstuckError`: root of the tree.
 

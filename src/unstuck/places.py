@@ -74,7 +74,7 @@ def qualified_name(code: CodeType) -> str:
 
 
 def user_chain(frame: FrameType | None, stop: FrameType | None = None) -> tuple[Frame, ...]:
-    """The user's lines from the outermost call down to ``frame``, outermost first; ``stop`` and outside are left out."""
+    """The user's lines from the outermost call down to ``frame``, outermost first, without ``stop`` and outside it."""
     chain = []
     while frame is not None and frame is not stop:
         code = frame.f_code

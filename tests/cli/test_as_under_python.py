@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from tests.cli.running import PLAIN, PROGRAMS, WATCHED, Outcome, both, environment, run, run_and_signal
 
 

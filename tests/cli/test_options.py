@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from tests.cli.running import PLAIN, PROGRAMS, WATCHED, run, run_and_signal
 
 

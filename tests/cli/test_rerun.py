@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.running import PROGRAMS
 
+from tests.cli.running import PROGRAMS
 from unstuck.cli.launcher.message import Message
 from unstuck.cli.rerun import explain_by_second_run
 

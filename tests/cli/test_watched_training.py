@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.cli.running import PLAIN, PROGRAMS, WATCHED, run, run_and_signal
 
 TRAINING = """

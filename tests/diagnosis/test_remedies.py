@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.trials.tracing.planting import BACKWARD, FORWARD
 from tests.trials.tracing.test_fuzz import planted
-
 from unstuck.diagnosis.remedies import advise
 from unstuck.record.origin import Origin, TensorSummary
 from unstuck.trials.tracing import OpTrace

@@ -24,8 +24,10 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ("data.nonfinite-input", "a batch already holds NaN or inf, and it reaches the loss or a gradient"),
     (
         "data.unscaled-input",
-        "inputs of a scale that the model can't start from (raw 0..255 pixels, unstandardised columns "
-        "spanning orders of magnitude) and that visibly hurts training",
+        (
+            "inputs of a scale that the model can't start from (raw 0..255 pixels, unstandardised columns "
+            "spanning orders of magnitude) and that visibly hurts training"
+        ),
     ),
     (
         "data.constant-input",
@@ -34,8 +36,10 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ("data.conflicting-labels", "equal inputs carry different labels, so the loss has a floor above zero"),
     (
         "data.unstable-sample",
-        "the same index gives another sample each time although the data should be fixed (augmentation "
-        "left on in an overfit test)",
+        (
+            "the same index gives another sample each time although the data should be fixed (augmentation "
+            "left on in an overfit test)"
+        ),
     ),
     (
         "data.label-mismatch",
@@ -54,13 +58,17 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ),
     (
         "model.no-gradient",
-        "parameters that take part in no gradient: graph cut by detach/.data/item/numpy/argmax/no_grad, "
-        "or never used; a layer kept in a plain list",
+        (
+            "parameters that take part in no gradient: graph cut by detach/.data/item/numpy/argmax/no_grad, "
+            "or never used; a layer kept in a plain list"
+        ),
     ),
     (
         "model.batch-mixing",
-        "sample i's output depends on sample j outside of normalisation layers (view instead of permute, "
-        "softmax over the batch)",
+        (
+            "sample i's output depends on sample j outside of normalisation layers (view instead of permute, "
+            "softmax over the batch)"
+        ),
     ),
     ("model.input-ignored", "the output doesn't depend on the input"),
     ("model.symmetric-init", "units of a layer start identical (zeros, constants) and stay so"),
@@ -72,13 +80,17 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ),
     (
         "model.output-activation",
-        "an activation on the head makes the target unreachable (ReLU on a regression output, tanh for "
-        "targets outside -1..1)",
+        (
+            "an activation on the head makes the target unreachable (ReLU on a regression output, tanh for "
+            "targets outside -1..1)"
+        ),
     ),
     (
         "loss.activation-mismatch",
-        "what the loss gets isn't what it expects: probabilities into cross_entropy or BCEWithLogits, "
-        "logits into BCE or NLL",
+        (
+            "what the loss gets isn't what it expects: probabilities into cross_entropy or BCEWithLogits, "
+            "logits into BCE or NLL"
+        ),
     ),
     ("loss.broadcast", "output and target shapes differ and broadcast silently"),
     (
@@ -117,8 +129,10 @@ _TABLE: tuple[tuple[str, str], ...] = (
     ("numerics.nonfinite-forward", "the first NaN/inf is made by an op in the forward pass; where = that op"),
     (
         "numerics.nonfinite-backward",
-        "forward is finite, the first NaN/inf is made by an op's backward (sqrt at 0, norm at 0, where "
-        "over an unsafe branch); where = the forward line of that op",
+        (
+            "forward is finite, the first NaN/inf is made by an op's backward (sqrt at 0, norm at 0, where "
+            "over an unsafe branch); where = the forward line of that op"
+        ),
     ),
     ("numerics.nonfinite-parameter", "weights or optimiser state turn non-finite in the update itself"),
     ("numerics.low-precision-overflow", "finite in float32, overflows or underflows in float16/bfloat16"),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from unstuck.places import Frame, is_user_file, user_chain
+from unstuck.program.attributes import own_attributes
 
 __all__ = ["Inventory", "find_models", "parameter_names", "plain_path"]
 
@@ -111,11 +112,8 @@ def _named_modules_of_frames(frame: FrameType | None) -> list[tuple[str, torch.n
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
-        return [(key, item) for key, item in list(value.items())[:256] if isinstance(key, str)]
-    try:
-        return list(object.__getattribute__(value, "__dict__").items())
-    except (AttributeError, TypeError):
-        return []
+        return [(key, item) for key, item in list(dict.items(value))[:256] if isinstance(key, str)]
+    return list((own_attributes(value) or {}).items())
 
 
 def parameter_names(models: dict[str, torch.nn.Module]) -> dict[int, str]:

@@ -7,7 +7,8 @@ copies. All of it is replaced by the next step's.
 
 from __future__ import annotations
 
-from collections import deque
+import copy
+from collections import UserDict, deque
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ import torch
 
 from unstuck.measure import rng
 from unstuck.places import is_user_file
-from unstuck.program.continuation import can_pass_again, continue_from, loop_names, names_needed
+from unstuck.program.attributes import own_attributes
+from unstuck.program.continuation import can_pass_again, continue_from, loop_names, names_needed, receives_item
 
 __all__ = ["Draw", "FrameMoment", "Moment", "Moments", "frame_marks"]
 
@@ -69,10 +71,11 @@ class Moment(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """A batch that a loader gave, and how many its iteration had given before."""
+    """A batch as a loader gave it, how many its iteration had given before, and the object that the program got."""
 
     position: int
     batch: Any
+    given: Any
 
 
 _CALL_CODES = {
@@ -133,9 +136,10 @@ class Moments:
             self.draws.clear()
         position = self._counts.get(id(iterator), 0)
         self._counts[id(iterator)] = position + 1
-        self.draws.append(Draw(position, batch))
+        kept = _kept(batch)
+        self.draws.append(Draw(position, kept, batch))
         self._draw_continues = _continues(frame)
-        self._take("draw", frame, batch=batch, position=position)
+        self._take("draw", frame, batch=kept, position=position)
 
     def note(self, source: int, batch: Any) -> None:
         """A batch that the program itself tells; one that a loader has just given is known already."""
@@ -144,8 +148,8 @@ class Moments:
             self.draws.clear()
         index = self._counts.get(source, 0)
         self._counts[source] = index + 1
-        if not any(draw.batch is batch for draw in self.draws):
-            self.draws.append(Draw(index, batch))
+        if not any(draw.given is batch for draw in self.draws):
+            self.draws.append(Draw(index, _kept(batch), batch))
 
     def forward_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, frame: FrameType) -> None:
         if self._simple() and not self.backwards_since["draw"]:
@@ -211,6 +215,16 @@ def _autocast_devices() -> tuple[tuple[str, torch.dtype], ...]:
     return tuple((device, torch.get_autocast_dtype(device)) for device in devices)
 
 
+def _kept(batch: Any) -> Any:
+    """The batch with its entries as they are now: a loop may take some out (``labels = batch.pop("labels")``)."""
+    if not isinstance(batch, (dict, list, UserDict)):
+        return batch
+    try:
+        return copy.copy(batch)
+    except Exception:  # noqa: BLE001 - a class of the program's may not like to be copied
+        return batch
+
+
 def _continues(frame: FrameType) -> bool:
     """Whether a program can be continued from where ``frame`` draws a batch."""
     code = frame.f_code
@@ -225,7 +239,7 @@ def _steps_in_its_loop(frame: FrameType | None) -> bool:
 
 
 def _is_continuable(code: CodeType, lasti: int) -> bool:
-    return continue_from(code, lasti) is not None
+    return receives_item(code, lasti) and continue_from(code, lasti) is not None
 
 
 _static: dict[tuple[Callable[..., Any], int, int], tuple[CodeType, Any]] = {}
@@ -307,7 +321,4 @@ def _attributes(value: Any) -> list[Any]:
     """What an instance holds, without running any code of its class."""
     if isinstance(value, (type, ModuleType)):
         return []
-    try:
-        return list(object.__getattribute__(value, "__dict__").values())
-    except (AttributeError, TypeError):
-        return []
+    return list((own_attributes(value) or {}).values())

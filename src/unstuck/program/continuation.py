@@ -30,12 +30,16 @@ __all__ = [
     "continue_from",
     "loop_names",
     "names_needed",
+    "receives_item",
     "takes_position",
     "whole_pass",
 ]
 
 VALUE = "__unstuck_value__"
 """Name under which a continuation receives the result of the call that it starts from."""
+
+_SUSPENDS = 0x20 | 0x80 | 0x200
+"""Flags of code that is suspended and resumed: CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR."""
 
 Block = list[ast.stmt]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -72,6 +76,28 @@ def takes_position(code: CodeType, lasti: int) -> bool:
     return isinstance(statement, ast.For) and _draw_form(statement.iter) == "enumerated"
 
 
+def receives_item(code: CodeType, lasti: int) -> bool:
+    """Whether what an iterator gives is the value of the instruction there: a ``for`` loop, or a call of ``next``.
+
+    Other calls draw, too, and make something else of it: ``list(loader)``, ``map`` over it, a sum.
+    """
+    function, position = _function_tree(code), call_position(code, lasti)
+    if function is None or position is None:
+        return False
+    if position.draws or position.column is None:
+        return True
+    path = _path(function, position)
+    statement = path[-1].block[path[-1].index] if path else None
+    for node in ast.walk(statement) if statement is not None else ():
+        if isinstance(node, ast.Call) and _stands_at(node, position):
+            called = node.func
+            name = (
+                called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+            )
+            return name in ("next", "__next__")
+    return False
+
+
 @dataclass(frozen=True)
 class Continuation:
     """Code that does what a frame would do after (or from) a call.
@@ -90,13 +116,13 @@ class Continuation:
         """A function of the call's result that runs the continuation and returns what the frame would return.
 
         Args:
-            values: the captured names; those that are missing are unbound in the continuation too.
+            values: the captured names, looked up when it runs; those that are missing are unbound in it too.
             namespace: globals of the function.
         """
         bound = sorted(name for name in self.names if name in values and name.isidentifier())
         function = _compile(self.statements, self.code, bound, namespace, values.get("__class__"))
-        arguments = {name: values[name] for name in bound if name != "__class__"}
-        return lambda result: function(**arguments, **{VALUE: result})
+        names = [name for name in bound if name != "__class__"]
+        return lambda result: function(**{name: values[name] for name in names}, **{VALUE: result})
 
 
 @lru_cache(maxsize=1024)
@@ -148,6 +174,12 @@ def _contains(node: ast.AST, position: Position) -> bool:
     return bool(after and before)
 
 
+def _stands_at(node: ast.expr, position: Position) -> bool:
+    """Whether an expression is exactly what stands at ``position``."""
+    where = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+    return where == (position.line, position.end_line, position.column, position.end_column)
+
+
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -195,8 +227,7 @@ class _Substitute(ast.NodeTransformer):
         self.done = 0
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        where = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
-        if where == (self.position.line, self.position.end_line, self.position.column, self.position.end_column):
+        if _stands_at(node, self.position):
             self.done += 1
             return ast.copy_location(ast.Name(VALUE, ast.Load()), node)
         return self.generic_visit(node)
@@ -245,8 +276,7 @@ def continue_from(
     Returns:
         None where the source isn't at hand or the place can't be continued (generators, coroutines, class bodies).
     """
-    generator = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
-    if code.co_flags & generator:
+    if code.co_flags & _SUSPENDS:
         return None
     function, position = _function_tree(code), call_position(code, lasti)
     if function is None or position is None:
@@ -364,7 +394,7 @@ def _augmented(statement: ast.stmt) -> set[str]:
 
 def whole_pass(code: CodeType, lasti: int) -> Continuation | None:
     """One whole pass of the innermost loop around a call, from the loop's first statement, its target already set."""
-    loop = _loop_around(code, lasti)
+    loop = None if code.co_flags & _SUSPENDS else _loop_around(code, lasti)
     if loop is None:
         return None
     once = ast.For(ast.Name("_", ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), list(loop.body), [])

@@ -71,6 +71,11 @@ class Bus:
         self._depth = 0
         self._connect()
 
+    @property
+    def busy(self) -> bool:
+        """Whether an instrument is at work now, so that what the program does is done for it (a replay)."""
+        return self._depth > 0
+
     def _connect(self) -> None:
         for signal in SIGNALS:
             handlers = [

@@ -126,7 +126,7 @@ class PlainSource:
         """
 
         @functools.wraps(original)
-        def compile(*args: Any, **kwargs: Any) -> Any:
+        def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - it stands for torch.compile
             self._disarm()
             compiled = original(*args, **kwargs)
             self._without_module_hook()
@@ -186,6 +186,10 @@ class PlainSource:
     def _wrap_backward(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            standing = torch.autograd.backward
+            if self._bus.busy and standing is not backward:
+                # a replay stands in for it, also where the program had imported the name before
+                return standing(tensors, *args, **kwargs)
             if _compiling() or self._in_backward or self._bus.muted:
                 return original(tensors, *args, **kwargs)
             told = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)

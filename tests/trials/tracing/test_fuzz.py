@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.trials.tracing.planting import BACKWARD, FORWARD, OWN_BACKWARD_LINE, Plant, Program
 
+from tests.trials.tracing.planting import BACKWARD, FORWARD, OWN_BACKWARD_LINE, Plant, Program
 from unstuck.trials.tracing import OpTrace
 
 pytestmark = pytest.mark.filterwarnings("ignore:(std|var)\\(\\)")

@@ -1,4 +1,4 @@
-"""numerics.nonfinite-parameter: loss and gradients were finite, the update itself made a weight or its state non-finite.
+"""numerics.nonfinite-parameter: loss and gradients were finite, the update itself made a weight or state non-finite.
 
 Found by looking at parameters and optimiser state after steps. The update is repeated on copies to name the operation:
 an eps that is zero in half precision, a square that overflows, a rate that multiplies to infinity.

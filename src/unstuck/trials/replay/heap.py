@@ -1,22 +1,38 @@
-"""Puts the user's Python objects back: lists, dicts, sets and attributes that a replay may change.
+"""Puts the user's Python objects back: containers, attributes, variables of enclosing functions, files' positions.
 
-Shallow copies of every container that can be reached from the program's namespaces are taken before and put back after,
-in the same objects, so that whoever else holds them sees nothing either. Tensors aren't copied here (see
-:mod:`unstuck.trials.replay.journal`).
+Shallow copies of everything that can be reached from the program's namespaces are taken before and put back after, in
+the same objects, so that whoever else holds them sees nothing either. Tensors aren't copied here (see
+:mod:`unstuck.trials.replay.journal`), iterators and connections are put out of reach (see
+:mod:`unstuck.trials.replay.stand_ins`), and what threads share is left to them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections import OrderedDict, deque
+import sys
+from collections import deque
 from collections.abc import Callable, Iterable
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)  # fmt: skip
 from typing import Any
 
 import numpy as np
 import torch
 
 from unstuck.measure.rng import is_generator
+from unstuck.places import is_user_file
+from unstuck.program.attributes import own_attributes
+from unstuck.trials.replay import contents
 
 __all__ = ["HeapSnapshot", "HeapTooLargeError"]
 
@@ -27,9 +43,16 @@ _MOST_ARRAY_BYTES = 256 * 2**20
 """Bytes of numpy arrays that are copied."""
 
 _OPAQUE = (
-    str, bytes, int, float, complex, bool, type(None), type, range, slice, ModuleType, CodeType, FrameType,
+    str, bytes, int, float, complex, bool, type(None), range, slice, CodeType, FrameType,
     BuiltinFunctionType, torch.dtype, torch.device, torch.Size, np.generic, np.dtype,
 )  # fmt: skip
+
+_SHARED = {"threading", "_thread", "queue", "_queue", "multiprocessing", "concurrent", "asyncio", "logging"}
+"""Packages whose objects belong to several threads or processes: putting them back would undo the others' work."""
+
+
+_CONNECTIONS = {"sqlite3", "socket", "_socket", "ssl", "http.client", "subprocess"}
+"""Modules whose objects lead out of the process."""
 
 
 class HeapTooLargeError(Exception):
@@ -39,25 +62,33 @@ class HeapTooLargeError(Exception):
 class HeapSnapshot:
     """Remembers the contents of everything reachable from ``roots``; ``restore`` puts them back.
 
+    Args:
+        roots: where to begin.
+        out_of_reach: what to put in the place of something whose use can't be undone, while the snapshot is in use.
+
     Attributes:
         tensors: every tensor that was met.
         generators: every random generator that was met.
-        modules: every module that was met.
+        streams: every open file or stream that can't go back.
     """
 
-    def __init__(self, roots: Iterable[Any]) -> None:
+    def __init__(self, roots: Iterable[Any], out_of_reach: Callable[[Any], Any]) -> None:
         self.tensors: dict[int, torch.Tensor] = {}
         self.generators: dict[int, Any] = {}
-        self.modules: dict[int, torch.nn.Module] = {}
-        self._undo: list[Callable[[], None]] = []
+        self.streams: dict[int, io.IOBase] = {}
+        self._undo: list[contents.Undo] = []
         self._keep: list[Any] = []  # identities must not be used again while the snapshot lives
+        self._holders: list[Any] = []
         self._array_bytes = 0
         self._walk(list(roots))
+        for holder in self._holders:
+            _put_out_of_reach(holder, out_of_reach)
 
     def restore(self) -> None:
-        """Put back every container's contents."""
+        """Put back every container's contents; one that can't be put back doesn't keep the others from it."""
         for undo in self._undo:
-            undo()
+            with contextlib.suppress(Exception):
+                undo()
 
     def _walk(self, stack: list[Any]) -> None:
         seen: set[int] = set()
@@ -82,128 +113,115 @@ class HeapSnapshot:
         if isinstance(value, np.ndarray):
             self._remember_array(value)
             return list(value.flat) if value.dtype == object and value.size < 10_000 else []
-        if isinstance(value, torch.nn.Module):
-            self.modules[id(value)] = value
-        held: list[Any] = []
-        if isinstance(value, list):
-            items = list(value)
-            self._undo.append(lambda: _put_list(value, items))
-            held += items if not _flat(items) else []
-        elif isinstance(value, dict):
-            pairs = dict(value)
-            self._undo.append(lambda: _put_dict(value, pairs))
-            held += [*pairs.keys(), *pairs.values()]
-        elif isinstance(value, (set, deque)):
-            members = list(value)
-            self._undo.append(lambda: _put_members(value, members))
-            held += members
-        elif isinstance(value, (tuple, frozenset)):
-            held += list(value)
-        elif isinstance(value, MethodType):
-            held += [value.__self__]
-        elif isinstance(value, FunctionType):
-            held += [*(value.__defaults__ or ()), *_cells(value)]
-        elif isinstance(value, io.IOBase):
-            self._remember_file(value)
+        if isinstance(value, ModuleType):
+            return [vars(value)] if type(value) is ModuleType and _is_users(vars(value)) else []
+        if isinstance(value, type):
+            return self._visit_class(value)
+        if isinstance(value, FunctionType):
+            return self._visit_function(value)
+        if isinstance(value, CellType):
+            return self._noted(*contents.remember_cell(value), holder=value)
+        if isinstance(value, MethodType):
+            return [value.__self__, value.__func__]
+        if isinstance(value, io.IOBase):
+            undo = contents.remember_file(value)
+            if undo is None:
+                self.streams[id(value)] = value
+            return self._noted(undo, [])
+        if type(value).__module__.partition(".")[0] in _SHARED:
             return []
-        held += self._visit_attributes(value)
+        held = self._noted(*contents.remember(value), holder=value)
+        return [*held, *self._visit_attributes(value)]
+
+    def _noted(self, undo: contents.Undo | None, held: list[Any], holder: Any = None) -> list[Any]:
+        if undo is not None:
+            self._undo.append(undo)
+            if holder is not None:
+                self._holders.append(holder)
         return held
 
     def _visit_attributes(self, value: Any) -> list[Any]:
         held: list[Any] = []
-        try:
-            attributes = object.__getattribute__(value, "__dict__")
-        except (AttributeError, TypeError):
-            attributes = None
-        if isinstance(attributes, dict):
-            before = dict(attributes)
-            self._undo.append(lambda: _put_dict(attributes, before))
-            held += list(before.values())
+        attributes = own_attributes(value)
+        if attributes is not None:
+            held.append(attributes)
         for kind in type(value).__mro__:
             slots = kind.__dict__.get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
-                held += self._visit_slot(value, kind, name)
+                descriptor = kind.__dict__.get(_mangled(name, kind))
+                if isinstance(descriptor, MemberDescriptorType) and name != "__weakref__":
+                    held += self._noted(*contents.remember_slot(value, descriptor))
+        return held if type(value).__module__ in ("builtins", "collections") else [*held, type(value)]
+
+    def _visit_class(self, kind: type) -> list[Any]:
+        """A class of the program: what its attributes hold, and which they are."""
+        if not _is_users(getattr(sys.modules.get(kind.__module__), "__dict__", None)):
+            return []
+        held = []
+        for name, value in list(kind.__dict__.items()):
+            if not name.startswith("__") and not isinstance(value, MemberDescriptorType):
+                self._undo.append(contents.remember_attribute(kind, name, value))
+                held.append(value)
         return held
 
-    def _visit_slot(self, value: Any, kind: type, name: str) -> list[Any]:
-        descriptor = kind.__dict__.get(name)
-        if not isinstance(descriptor, MemberDescriptorType) or name == "__weakref__":
-            return []
-        try:
-            inner = descriptor.__get__(value, kind)
-        except AttributeError:
-            return []
-
-        def undo() -> None:
-            if descriptor.__get__(value, kind) is not inner:
-                descriptor.__set__(value, inner)
-
-        self._undo.append(undo)
-        return [inner]
+    def _visit_function(self, function: FunctionType) -> list[Any]:
+        held: list[Any] = [*(function.__defaults__ or ()), *(function.__closure__ or ()), function.__dict__]
+        if is_user_file(function.__code__.co_filename):
+            held.append(function.__globals__)
+        return held
 
     def _remember_array(self, array: np.ndarray[Any, Any]) -> None:
         if not array.flags.writeable:
             return
         self._array_bytes += array.nbytes
-        if self._array_bytes > _MOST_ARRAY_BYTES:
-            return  # data sets; a step that writes into one is caught by the comparison of losses at the latest
-        copy = array.copy()
+        if self._array_bytes <= _MOST_ARRAY_BYTES:
+            self._undo.append(contents.remember_array(array))
+        # else a data set; a step that writes into one is caught by the comparison of losses at the latest
 
-        def undo() -> None:
-            array[...] = copy
 
-        self._undo.append(undo)
+def _mangled(name: str, kind: type) -> str:
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
-    def _remember_file(self, file: io.IOBase) -> None:
-        """A file that the program writes: what a replay appends is cut off again."""
+
+def _is_users(namespace: Any) -> bool:
+    """Whether a module's namespace belongs to the program."""
+    if not isinstance(namespace, dict):
+        return False
+    if namespace.get("__name__") == "__main__":
+        return True
+    file = namespace.get("__file__")
+    if isinstance(file, str):
+        return is_user_file(file)
+    # made by the program itself, without a file; built-in modules have a loader
+    return namespace.get("__loader__") is None and namespace.get("__spec__") is None
+
+
+def _is_spent_by_use(value: Any) -> bool:
+    """Whether using an object has effects that nobody can undo: generators, built-in iterators, connections."""
+    if type(value).__module__ in _CONNECTIONS:
+        return True
+    advance = next((kind.__dict__["__next__"] for kind in type(value).__mro__ if "__next__" in kind.__dict__), None)
+    return isinstance(advance, WrapperDescriptorType) and not isinstance(value, io.IOBase)
+
+
+def _put_out_of_reach(holder: Any, out_of_reach: Callable[[Any], Any]) -> None:
+    if isinstance(holder, dict):
+        for key, value in list(dict.items(holder)):
+            if _is_spent_by_use(value):
+                dict.__setitem__(holder, key, out_of_reach(value))
+    elif isinstance(holder, list):
+        for index, value in enumerate(list.__getitem__(holder, slice(None))):
+            if _is_spent_by_use(value):
+                list.__setitem__(holder, index, out_of_reach(value))
+    elif isinstance(holder, deque):
+        for index, value in enumerate(deque.__iter__(holder)):
+            if _is_spent_by_use(value):
+                deque.__setitem__(holder, index, out_of_reach(value))
+    elif isinstance(holder, CellType):
         try:
-            if file.closed or not file.writable() or not file.seekable():
-                return
-            file.flush()
-            position = file.tell()
-        except (OSError, ValueError):
-            return
-
-        def undo() -> None:
-            file.flush()
-            if file.tell() != position:
-                file.seek(position)
-                file.truncate()
-
-        self._undo.append(undo)
-
-
-def _flat(items: list[Any]) -> bool:
-    """Whether a long list holds only plain numbers or strings (a token list): nothing below it can change."""
-    return len(items) > 64 and all(type(item) in (int, float, str, bytes, bool) for item in items)
-
-
-def _cells(function: FunctionType) -> list[Any]:
-    held = []
-    for cell in function.__closure__ or ():
-        try:
-            held.append(cell.cell_contents)
+            value = holder.cell_contents
         except ValueError:
-            continue
-    return held
-
-
-def _put_list(target: list[Any], items: list[Any]) -> None:
-    if len(target) != len(items) or any(a is not b for a, b in zip(target, items, strict=True)):
-        target[:] = items
-
-
-def _put_dict(target: dict[Any, Any], pairs: dict[Any, Any]) -> None:
-    same = len(target) == len(pairs) and all(key in target and target[key] is value for key, value in pairs.items())
-    if not same or list(target) != list(pairs):
-        clear, update = (
-            (OrderedDict.clear, OrderedDict.update) if isinstance(target, OrderedDict) else (dict.clear, dict.update)
-        )
-        clear(target)
-        update(target, pairs)
-
-
-def _put_members(target: Any, members: list[Any]) -> None:
-    if list(target) != members:
-        target.clear()
-        (target.extend if isinstance(target, deque) else target.update)(members)
+            return
+        if _is_spent_by_use(value):
+            holder.cell_contents = out_of_reach(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -109,7 +109,7 @@ def replay(
     optimizers = list(optimizers)
     reasons: list[str] = []
     fallback: Replay | None = None
-    for route in routes_to(wanted, frame):
+    for route in _routes(wanted, frame, reasons):
         found = _try(route, incident, wanted, models, optimizers, run_backward, tolerant)
         if not found.accepted:
             reasons += [f"{route.name}: {reason}" for reason in found.reasons]
@@ -125,6 +125,14 @@ def replay(
     if fallback is not None:
         return fallback
     return Replay(None, False, tuple(reasons) or ("the step's first module call was not seen",))
+
+
+def _routes(wanted: Backward, frame: FrameType | None, reasons: list[str]) -> Iterator[Route]:
+    """The routes; one that can't be made from the program's source ends them, and is a reason."""
+    try:
+        yield from routes_to(wanted, frame)
+    except Exception as error:  # noqa: BLE001 - reading somebody's program must not end the watching of it
+        reasons.append(f"the program can't be continued from there ({type(error).__name__}: {_one_line(error)})")
 
 
 def _try(
@@ -157,7 +165,7 @@ def _try(
             if attempt.refusal is not None:
                 return Replay(None, False, (attempt.refusal,))
             if not needs_gradients:
-                return found(trace.origin_of(attempt.loss[0]))
+                return found(next(filter(None, map(trace.origin_of, attempt.loss)), None))
             again = _nonfinite_gradients(incident.optimizer)
             refusal = _same_positions(real, again, exact=not incident.changed and incident.calls == 1)
             if refusal is not None:
@@ -171,6 +179,8 @@ def _try(
             return found(trace.origin_of_gradient(*holders))
     except (CannotReplayError, HeapTooLargeError) as error:
         return Replay(None, False, (str(error),))
+    except SystemExit:
+        return Replay(None, False, ("the step ends the program",))
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything when it runs again
         return Replay(None, False, (f"the step raised {type(error).__name__}: {_one_line(error)}",))
 

@@ -19,7 +19,14 @@ from unstuck.instruments.guard import Backward
 from unstuck.instruments.moments import FrameMoment, Moment
 from unstuck.measure.rng import RandomState
 from unstuck.places import Frame, is_user_file
-from unstuck.program.continuation import Continuation, call_position, continue_from, takes_position, whole_pass
+from unstuck.program.continuation import (
+    Continuation,
+    call_position,
+    continue_from,
+    receives_item,
+    takes_position,
+    whole_pass,
+)
 
 __all__ = ["Route", "routes_to", "user_lines", "with_callers"]
 
@@ -107,11 +114,13 @@ def _from_forward(moment: Moment, state: RandomState, target: int, backward: Bac
 
 def _from_draw(moment: Moment, state: RandomState, target: int, backward: Backward) -> Iterator[Route]:
     user = _user_frames(moment)
-    if user and user[0] is moment.frames[0]:
+    if user and user[0] is moment.frames[0] and receives_item(user[0].code, user[0].lasti):
         stages = _stages(user, backward)
         if stages is not None:
             value = (moment.position, moment.batch) if takes_position(user[0].code, user[0].lasti) else moment.batch
-            yield Route(moment, state, target, lambda: value, stages, _roots(moment), "from the draw of the batch")
+            yield Route(
+                moment, state, target, lambda: value, stages, _roots(moment, moment.batch), "from the draw of the batch"
+            )
 
 
 def _from_pass(
