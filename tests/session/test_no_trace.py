@@ -104,3 +104,23 @@ def test_nothing_of_ours_is_left_in_torch(tmp_path: Path) -> None:
         assert not changed - {"__annotations__"}, owner
     assert not module_hooks._global_forward_pre_hooks
     assert not optimizer_hooks._global_optimizer_pre_hooks and not optimizer_hooks._global_optimizer_post_hooks
+
+
+def test_what_the_program_drops_is_freed(tmp_path: Path) -> None:
+    run = watch(
+        """
+        import gc, weakref
+        dropped = []
+        for fold in range(3):
+            model = nn.Linear(3, 1); opt = torch.optim.Adam(model.parameters(), lr=0.01)
+            for step in range(4):
+                loss = model(torch.randn(8, 3)).pow(2).mean()
+                opt.zero_grad(); loss.backward(); opt.step()
+            dropped.append((weakref.ref(model), weakref.ref(opt), weakref.ref(model.weight)))
+            del model, opt, loss
+            gc.collect()
+        alive = [ref() is not None for refs in dropped for ref in refs]
+        """,
+        tmp_path,
+    )
+    assert run.namespace["alive"] == [False] * 9

@@ -294,7 +294,7 @@ class Gradients:
         return OptimizerRecord(
             kind=type(optimizer).__name__,
             settings={key: _plain(value) for key, value in group.items() if key != "params" and _is_plain(value)},
-            made_at=self._inventory.made_at.get(id(optimizer), ()),
+            made_at=self._inventory.made_at.get(optimizer, ()),
             step_at=(),
             variable=next(iter(models)) if len(models) == 1 else None,
             names=[names.get(id(item), f"parameter {index}") for index, item in enumerate(parameters)],

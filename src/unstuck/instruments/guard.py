@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import torch
 
@@ -140,9 +141,10 @@ class Guard:
         self.skipped = 0
         self.passes = 0
         self.dropped = 0
-        self.optimizers: dict[int, torch.optim.Optimizer] = {}
+        # Weak, all of them: watching must not keep a model alive that the program has dropped.
+        self.optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
         self.present_loss: float | None = None
-        self._sweeps: dict[int, Sweep] = {}
+        self._sweeps: WeakKeyDictionary[torch.optim.Optimizer, Sweep] = WeakKeyDictionary()
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
         self._closure: torch.optim.Optimizer | None = None
@@ -154,7 +156,7 @@ class Guard:
             _Pace(_PARAMETER_SHARE, 0.0),
         )
         self._born_nonfinite: set[int] = set()
-        self._seen: set[int] = set()
+        self._seen: WeakSet[torch.optim.Optimizer] = WeakSet()
         self._step_seconds = 0.0
         self._last_step_at: float | None = None
         self._clean_after = 0
@@ -226,8 +228,8 @@ class Guard:
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         self.optimizers.setdefault(id(optimizer), optimizer)
-        if id(optimizer) not in self._seen:
-            self._seen.add(id(optimizer))
+        if optimizer not in self._seen:
+            self._seen.add(optimizer)
             self._born_nonfinite |= {
                 id(parameter) for parameter in _parameters_of(optimizer) if not all_finite([parameter])
             }
@@ -277,10 +279,10 @@ class Guard:
         return all(self._sweep(optimizer).gradients_finite() for optimizer in optimizers)
 
     def _sweep(self, optimizer: torch.optim.Optimizer) -> Sweep:
-        known = self._sweeps.get(id(optimizer))
+        known = self._sweeps.get(optimizer)
         # parameters change so seldom that a look now and then is enough
         if known is None or self.steps % _RESORT == 0:
-            known = self._sweeps[id(optimizer)] = Sweep(_parameters_of(optimizer))
+            known = self._sweeps[optimizer] = Sweep(_parameters_of(optimizer))
         return known
 
     def _check(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import FrameType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -20,7 +21,7 @@ class Inventory:
     name = "inventory"
 
     def __init__(self) -> None:
-        self.made_at: dict[int, tuple[Frame, ...]] = {}
+        self.made_at: WeakKeyDictionary[torch.optim.Optimizer, tuple[Frame, ...]] = WeakKeyDictionary()
         self.optimizers: set[int] = set()
         self.models: set[str] = set()
         self.loaders: set[int] = set()
@@ -32,7 +33,7 @@ class Inventory:
         self.steps = 0
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
-        self.made_at[id(optimizer)] = user_chain(frame)
+        self.made_at[optimizer] = user_chain(frame)
 
     def epoch_begins(self, iterator: Any, loader: Any) -> None:
         self.loaders.add(id(loader))
