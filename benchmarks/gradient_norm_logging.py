@@ -1,8 +1,9 @@
 """What it costs to log the norm of every gradient on every step: 51 layers of width 64, about a hundred parameters.
 
 ``self.log_dict(grad_norm(self, 2))`` in ``on_before_optimizer_step``, as Lightning documents it, under our Trainer and
-under Lightning's, against the loop written by hand, without anything and with one bare fused sweep over the gradients;
-in turn, on one thread, and in that thread's own processor time, which a busy machine changes little. Run it as ``python -m benchmarks.gradient_norm_logging``.
+under Lightning's, against the loop written by hand, without anything and with one bare fused sweep over the gradients.
+They take turns on one thread, and that thread's own processor time counts, which a busy machine changes little. Run it
+as ``python -m benchmarks.gradient_norm_logging``.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def trained_by(library: Any, grad_norm: Any) -> Callable[[], float]:
 
 
 def measure_all(rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Microseconds per step of each contender in each round; the contenders are run in turn, after one round to warm up."""
+    """Microseconds per step of each contender in each round, in which they take turns, after one round to warm up."""
     import lightning.pytorch as lightning
     from lightning.pytorch.utilities import grad_norm as their_grad_norm
 

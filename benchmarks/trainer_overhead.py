@@ -1,7 +1,8 @@
 """What a Trainer adds to a training step: ours and Lightning's, against the same loop written by hand.
 
 All three run the same two-layer network on the same batches, in turn within each round, on one thread and in that
-thread's own processor time, so that a machine that is busy or slows down tells the same of all of them. Run it as ``python -m benchmarks.trainer_overhead``.
+thread's own processor time, so that a machine that is busy or slows down tells the same of all of them. Run it as
+``python -m benchmarks.trainer_overhead``.
 """
 
 from __future__ import annotations

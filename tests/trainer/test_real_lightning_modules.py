@@ -7,10 +7,12 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch import callbacks
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, Timer
 from torch import nn
 
 from tests.trainer.side_by_side import OURS, QUIET, THEIRS, assert_same, base_module, loader, run
+from unstuck.errors import MisconfigurationException
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -107,9 +109,9 @@ def test_real_callbacks_work_with_the_public_api(tmp_path: Any) -> None:
             self.log("seen", float(self.batches))
 
     counting, timer = Counting(), Timer(duration={"hours": 1})
-    callbacks = [counting, timer, LearningRateMonitor(), EarlyStopping("val_loss", patience=0, min_delta=100.0)]
+    several = [counting, timer, LearningRateMonitor(), EarlyStopping("val_loss", patience=0, min_delta=100.0)]
     trainer = OURS.Trainer(
-        **{**QUIET, "callbacks": callbacks, "max_epochs": 9, "logger": CSVLogger(tmp_path), "log_every_n_steps": 1}
+        **{**QUIET, "callbacks": several, "max_epochs": 9, "logger": CSVLogger(tmp_path), "log_every_n_steps": 1}
     )
     trainer.fit(base_module(THEIRS)(), loader(), validation())
     assert trainer.current_epoch == 2
@@ -118,6 +120,42 @@ def test_real_callbacks_work_with_the_public_api(tmp_path: Any) -> None:
     assert timer.time_elapsed("train") > 0
     with open(f"{trainer.log_dir}/metrics.csv") as file:
         assert "lr-Adam" in file.readline()
+
+
+class Unfreezing(callbacks.BaseFinetuning):
+    def freeze_before_training(self, pl_module: Any) -> None:
+        self.freeze(pl_module.net[0])
+
+    def finetune_function(self, pl_module: Any, epoch: int, optimizer: Any) -> None:
+        if epoch == 1:
+            self.unfreeze_and_add_param_group(pl_module.net[0], optimizer)
+
+
+NEW = ["WeightAveraging"]  # of Lightning 2.6
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: callbacks.GradientAccumulationScheduler({0: 1, 1: 3}),
+        lambda: callbacks.StochasticWeightAveraging(1e-2, swa_epoch_start=1),
+        lambda: callbacks.ModelPruning("l1_unstructured", amount=0.5),
+        lambda: callbacks.EarlyStopping("val_loss", patience=0, min_delta=10.0),
+        Unfreezing,
+        *(getattr(callbacks, name) for name in NEW if hasattr(callbacks, name)),
+    ],
+)
+def test_a_real_callback_does_the_same_to_a_real_module(make: Any) -> None:
+    keywords: dict[str, Any] = {"val": validation, "max_epochs": 4}
+    ours = run(OURS, make_real, callbacks=[make()], **keywords)
+    assert_same(ours, run(THEIRS, make_real, callbacks=[make()], **keywords))
+
+
+def test_callbacks_that_need_more_are_refused_by_name() -> None:
+    with pytest.raises(MisconfigurationException, match="BatchSizeFinder"):
+        run(OURS, make_real, callbacks=[callbacks.BatchSizeFinder()], max_epochs=1)
+    with pytest.raises(MisconfigurationException, match=r"GradientAccumulationScheduler.*lightning\.pytorch"):
+        run(OURS, callbacks=[callbacks.GradientAccumulationScheduler({0: 2})], max_epochs=1)
 
 
 def test_a_real_datamodule_provides_the_data() -> None:

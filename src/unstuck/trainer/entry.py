@@ -19,7 +19,7 @@ from unstuck.trainer.config import check_callbacks
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
 from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import load_training
-from unstuck.trainer.loops.checks import check_evaluation, check_fit
+from unstuck.trainer.loops.checks import check_callbacks_of_lightning, check_evaluation, check_fit
 from unstuck.trainer.loops.evaluate import evaluate
 from unstuck.trainer.loops.fit import fit, sanity_check
 from unstuck.trainer.loops.predict import predict
@@ -169,6 +169,7 @@ def _attach_callbacks(run: Run) -> None:
             rank_zero_info(f"Callbacks of the module take the place of the Trainer's: {', '.join(replaced)}.")
         kept = [callback for callback in trainer.callbacks if type(callback) not in types]
         trainer.callbacks = _checkpoints_last([*kept, *own])
+    check_callbacks_of_lightning(trainer.callbacks, module)
     for callback in trainer.callbacks:
         callback.log, callback.log_dict = module.log, module.log_dict
 

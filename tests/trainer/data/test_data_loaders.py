@@ -164,6 +164,11 @@ def test_generators_are_found_once() -> None:
     assert len(generators_of(loaders)) == 2
 
 
+def test_a_stream_has_the_generator_that_seeds_its_workers() -> None:
+    generator = torch.Generator()
+    assert generators_of([DataLoader(Stream(), batch_size=2), DataLoader(Stream(), generator=generator)]) == [generator]
+
+
 def test_samplers_are_told_the_epoch() -> None:
     class Batches(BatchSampler):
         epoch = -1

@@ -151,7 +151,9 @@ def draws_from_batch_sampler(loader: DataLoader[Any]) -> bool:
 
 def _sampler_of(loader: Any) -> Any:
     """The sampler that decides about a loader's order, as far down as it can be seen."""
-    sampler = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", None)
+    sampler = getattr(loader, "batch_sampler", None)
+    if sampler is None:
+        sampler = getattr(loader, "sampler", None)
     while isinstance(sampler, BatchSampler) or (sampler is not None and hasattr(sampler, "sampler")):
         sampler = sampler.sampler
     return sampler

@@ -21,6 +21,7 @@ from unstuck.trainer.optimizers import NoOptimizer
 from unstuck.trainer.run import Run
 
 __all__ = [
+    "check_callbacks_of_lightning",
     "check_evaluation",
     "check_fit",
     "warn_of_early_clipping",
@@ -28,6 +29,9 @@ __all__ = [
     "warn_of_uncovered_parameters",
 ]
 
+# Callbacks of the real Lightning that can't work here, or not with a module of this package's.
+NEEDS_LIGHTNINGS_TRAINER = {"BatchSizeFinder", "LearningRateFinder", "ThroughputMonitor"}
+NEEDS_LIGHTNINGS_MODULE = {"GradientAccumulationScheduler", "WeightAveraging"}
 # How many names a warning lists.
 SHOWN = 8
 
@@ -78,6 +82,31 @@ def check_fit(run: Run) -> None:
             " Step the optimizer"
             " in every n-th `training_step` there (and divide the loss by n yourself), or use automatic optimization."
         )
+
+
+def check_callbacks_of_lightning(callbacks: Iterable[Any], module: Any) -> None:
+    """Refuses those of the real Lightning's callbacks that need more of its Trainer, or of its module, than there is.
+
+    Raises:
+        MisconfigurationException: names the callback.
+    """
+    is_foreign = any(_is_lightnings(cls) for cls in type(module).__mro__)
+    for callback in callbacks:
+        names = {cls.__name__ for cls in type(callback).__mro__ if _is_lightnings(cls)}
+        if names & NEEDS_LIGHTNINGS_TRAINER:
+            raise MisconfigurationException(
+                f"The callback {type(callback).__name__} reaches into the inside of Lightning's own Trainer, so it"
+                " isn't available here."
+            )
+        if names & NEEDS_LIGHTNINGS_MODULE and not is_foreign:
+            raise MisconfigurationException(
+                f"The callback {type(callback).__name__} takes modules of the real Lightning only. Derive"
+                f" {type(module).__name__} from `lightning.pytorch.LightningModule` to use it here."
+            )
+
+
+def _is_lightnings(cls: type) -> bool:
+    return cls.__module__.startswith(("lightning.", "pytorch_lightning."))
 
 
 def check_evaluation(run: Run, step: str, method: str) -> None:
