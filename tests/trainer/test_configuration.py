@@ -371,3 +371,11 @@ def test_a_compiled_module_is_trained() -> None:
         torch.manual_seed(1)
         OURS.Trainer(**QUIET, max_steps=2).fit(model, loader())
     assert all(map(torch.equal, plain.parameters(), module.parameters()))
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"optimizer": None}, {"optimizer": "adam"}], ids=str)
+def test_an_answer_without_an_optimiser_tells_the_forms(answer: Any) -> None:
+    error = fit_error(OURS, configured(lambda module: answer))
+    assert isinstance(error, MisconfigurationException)
+    assert "configure_optimizers" in str(error)
+    assert "two lists" in str(error)

@@ -190,3 +190,13 @@ def test_overfitting_tells_what_it_trains_and_validates_on(
         )
     assert any("the same 2 batches" in line for line in caplog.messages)
     assert any(expected in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_streams_are_validated_on(isolate: bool) -> None:
+    trainer = unstuck.Trainer(
+        **{**QUIET, "num_sanity_val_steps": 2}, max_epochs=1, limit_val_batches=3, isolate_validation=isolate
+    )
+    trainer.fit(base_module(OURS)(), streamed(), streamed())
+    assert trainer.num_val_batches == [3]
+    assert trainer.global_step == 6

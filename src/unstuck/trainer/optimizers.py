@@ -141,6 +141,10 @@ def _optimizer_of(item: Mapping[str, Any]) -> Optimizer:
             f"A dict from `configure_optimizers` lacks the key 'optimizer'; it has {sorted(item)}. {_FORMS}"
         )
     optimizer: Optimizer = item["optimizer"]
+    if not _is_optimizer(optimizer):
+        raise MisconfigurationException(
+            f"The 'optimizer' in a dict from `configure_optimizers` is a {type(optimizer).__name__}. {_FORMS}"
+        )
     return optimizer
 
 
