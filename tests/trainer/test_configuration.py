@@ -373,6 +373,7 @@ def test_a_compiled_module_is_trained() -> None:
     assert all(map(torch.equal, plain.parameters(), module.parameters()))
 
 
+@pytest.mark.filterwarnings("ignore:There is .*validation_step")
 @pytest.mark.parametrize("answer", [[], {}, {"optimizer": None}, {"optimizer": "adam"}], ids=str)
 def test_an_answer_without_an_optimiser_tells_the_forms(answer: Any) -> None:
     error = fit_error(OURS, configured(lambda module: answer))

@@ -200,3 +200,22 @@ def test_streams_are_validated_on(isolate: bool) -> None:
     trainer.fit(base_module(OURS)(), streamed(), streamed())
     assert trainer.num_val_batches == [3]
     assert trainer.global_step == 6
+
+
+def batches_once() -> Iterator[Any]:
+    yield from list(loader())
+
+
+def test_a_generator_that_is_used_up_is_told() -> None:
+    trainer = unstuck.Trainer(**QUIET, max_epochs=3)
+    told = messages_of(lambda: trainer.fit(base_module(OURS)(), batches_once()))
+    assert [message for message in told if "no batch in epoch 1" in message]
+    assert sum("no batch in epoch" in message for message in told) == 1
+    assert trainer.global_step == 6
+
+
+@pytest.mark.filterwarnings("ignore:There is .*validation_step")
+def test_a_generator_that_is_used_up_does_not_train_for_ever() -> None:
+    trainer = unstuck.Trainer(**QUIET, max_steps=10)
+    with pytest.raises(MisconfigurationException, match="no batch in epoch 1.*for ever"):
+        trainer.fit(base_module(OURS)(), batches_once())

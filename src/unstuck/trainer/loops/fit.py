@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
@@ -190,6 +191,8 @@ def _train_epoch(run: Run) -> None:
             raise TerminationRequested("the fit")
         if is_done or (progress.should_stop and _may_stop(run)):
             break
+    if progress.batches_ready == 0 and not progress.should_stop:
+        _tell_of_empty_epoch(run)
     step.refuse_only_nones(is_complete=progress.is_last_batch or progress.batches_ready == last)
 
 
@@ -323,6 +326,23 @@ def _stop_for_time(run: Run) -> None:
     if not run.progress.should_stop:
         run.progress.should_stop = True
         rank_zero_info(f"`Trainer.fit` stops: `max_time={run.settings.max_time}` is over.")
+
+
+def _tell_of_empty_epoch(run: Run) -> None:
+    """Tells of an epoch in which the loaders gave no batch, though they don't say that they are empty.
+
+    Raises:
+        MisconfigurationException: nothing would ever end the fit.
+    """
+    message = (
+        f"The training loader gave no batch in epoch {run.progress.current_epoch}. A generator or iterator can be gone"
+        " through only once; pass something that starts anew for every epoch, such as a list or a DataLoader."
+    )
+    if run.settings.bounds.max_epochs == -1:
+        raise MisconfigurationException(f"{message} With `max_epochs=-1` the fit would go on for ever.")
+    if "empty epoch" not in run.said:
+        run.said.add("empty epoch")
+        rank_zero_warn(message)
 
 
 def _warn_of_none(run: Run) -> None:
