@@ -217,5 +217,5 @@ def test_a_generator_that_is_used_up_is_told() -> None:
 @pytest.mark.filterwarnings("ignore:There is .*validation_step")
 def test_a_generator_that_is_used_up_does_not_train_for_ever() -> None:
     trainer = unstuck.Trainer(**QUIET, max_steps=10)
-    with pytest.raises(MisconfigurationException, match="no batch in epoch 1.*for ever"):
+    with pytest.raises(MisconfigurationException, match=r"no batch in epoch 1.*for ever"):
         trainer.fit(base_module(OURS)(), batches_once())

@@ -1,12 +1,12 @@
 """Which hooks a user has written, and how they are called.
 
-Rare hooks (a few calls per epoch) are looked up when they are due: :func:`call_hook`. Hooks of every batch are bound
-at the start of an
-epoch: :func:`bind_hook` answers None for a hook that nobody wrote, so that the loop has nothing to call.
+Rare hooks (a few calls per epoch) are looked up when they are due: :func:`call_hook`. Hooks of every batch are bound at
+the start of an epoch: :func:`bind_hook` answers None for a hook that nobody wrote, so that the loop has nothing to
+call.
 
-While a hook of the module or a callback runs, the module knows its name (``_current_fx_name``), since what
-``self.log`` means depends on
-it. The name lives in the module's ``__dict__`` directly: ``nn.Module.__setattr__`` costs a microsecond.
+While a hook of the module or a callback runs, the module knows its name (``_current_fx_name``), since what ``self.log``
+means depends on it. The name lives in the module's ``__dict__`` directly: ``nn.Module.__setattr__`` costs a
+microsecond.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ def has_own(name: str, owner: object) -> bool:
 def is_overridden(name: str, owner: object) -> bool:
     """Whether ``owner`` has an implementation of a hook that is not the base class's.
 
-    Unlike :func:`has_own`, a mere decoration of the base class's version (by :func:`functools.wraps`) doesn't count,
-    so this answers
-    whether there is, say, a ``validation_step``.
+    Unlike :func:`has_own`, a mere decoration of the base class's version (by :func:`functools.wraps`) doesn't count, so
+    this answers whether there is, say, a ``validation_step``.
     """
     if not has_own(name, owner):
         return False

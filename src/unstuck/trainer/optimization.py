@@ -1,9 +1,8 @@
 """One optimisation step: the closure of automatic optimisation, wrapped optimisers, clipping.
 
 The order is that of the public API: ``training_step``, zero the gradients, backward, ``on_before_optimizer_step``,
-clip, step. In
-automatic optimisation all but the last happens inside of ``optimizer.step(closure)``, so that optimisers like LBFGS
-can ask again.
+clip, step. In automatic optimisation all but the last happens inside of ``optimizer.step(closure)``, so that optimisers
+like LBFGS can ask again.
 """
 
 from __future__ import annotations

@@ -166,8 +166,7 @@ def warn_of_misfits(configs: list[LRSchedulerConfig], epochs: float, optimizer_s
     """Warns of each scheduler whose own length differs by far from the steps that it will get.
 
     The usual cause is a length counted in steps with interval "epoch", or the reverse: the rate then hardly moves, or
-    is gone after a
-    small part of the run.
+    is gone after a small part of the run.
 
     Args:
         configs: the schedulers.

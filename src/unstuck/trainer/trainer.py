@@ -62,8 +62,7 @@ class Trainer:
         devices: how many devices (1, "auto"), or which one (a list with one index, "0,").
         num_nodes: 1.
         precision: "32-true" (the default), "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed"; also 64, 32,
-            16 and "bf16".
-            "16-mixed" on the CPU really is float16 with a gradient scaler.
+            16 and "bf16". "16-mixed" on the CPU really is float16 with a gradient scaler.
         logger: a logger or several; True (the default) for TensorBoard, or CSV where it isn't installed; False for
             none.
         callbacks: one or several callbacks.
@@ -105,9 +104,8 @@ class Trainer:
         enable_autolog_hparams: whether saved hyperparameters go to the loggers.
         model_registry: not available: None.
         isolate_validation: whether a validation within a fit gives the random state back as it was, so that a training
-            is the same
-            with and without validation. Off by default, as validation in Lightning takes part in the random numbers of
-            the training.
+            is the same with and without validation. Off by default, as validation in Lightning takes part in the random
+            numbers of the training.
 
     Raises:
         MisconfigurationException: an argument or a combination can't work.

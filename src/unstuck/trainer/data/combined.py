@@ -220,10 +220,8 @@ def iterate(combined: CombinedLoader) -> Iterator[tuple[Any, int, int, bool]]:
     """Starts a pass as the loops make it: batch, batch_idx, dataloader_idx, and whether it is the last batch.
 
     Iterators are made at once, so the caller decides when workers start and random numbers are drawn. A pass of known
-    length
-    draws each batch when it is asked for, and none beyond its end. A pass of unknown length is one batch ahead (the
-    first one
-    is drawn at once), as nothing else tells that a batch is the last.
+    length draws each batch when it is asked for, and none beyond its end. A pass of unknown length is one batch ahead
+    (the first one is drawn at once), as nothing else tells that a batch is the last.
     """
     number = combined.num_batches
     if number == 0:

@@ -33,8 +33,7 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
             def teardown(self, stage): ...
 
     Pass it as ``trainer.fit(model, datamodule=Digits())``. :meth:`state_dict` and :meth:`load_state_dict` put what they
-    need into
-    the Trainer's checkpoints.
+    need into the Trainer's checkpoints.
     """
 
     name: str | None = None

@@ -1,9 +1,8 @@
 """How many batches a run uses: reading the limits that a Trainer is given, and resolving them against loaders.
 
 A limit is either an ``int``, a number of batches, or a ``float`` within 0.0 and 1.0, a fraction of a loader's batches:
-``1`` is one batch, ``1.0`` all of
-them. Both count the batches of one device, before accumulation. A fraction always resolves to ``int(length *
-fraction)``, for every loader alike.
+``1`` is one batch, ``1.0`` all of them. Both count the batches of one device, before accumulation. A fraction always
+resolves to ``int(length * fraction)``, for every loader alike.
 """
 
 from __future__ import annotations
@@ -385,8 +384,8 @@ def parse_batch_limits(
     """Reads the Trainer's keywords on numbers of batches together, since some overrule others.
 
     ``fast_dev_run=n`` sets every limit to n, the sanity check to 0 and the validation to the epoch's end.
-    ``overfit_batches`` sets the limits of training and
-    validation; an explicit ``limit_val_batches=0`` still switches validation off.
+    ``overfit_batches`` sets the limits of training and validation; an explicit ``limit_val_batches=0`` still switches
+    validation off.
 
     Raises:
         MisconfigurationException: naming the keyword that is wrong.

@@ -233,9 +233,8 @@ def _copied(loader: DataLoader[Any], **attributes: Any) -> DataLoader[Any]:
     """A shallow copy of a DataLoader with other attributes.
 
     The copy is made below the class: a subclass's own ``__init__`` may take other arguments than it stores, its
-    ``__copy__``
-    or ``__reduce__`` may do anything, and a DataLoader refuses to have its sampler set. So every attribute is kept by
-    construction, and the user's loader isn't touched.
+    ``__copy__`` or ``__reduce__`` may do anything, and a DataLoader refuses to have its sampler set. So every attribute
+    is kept by construction, and the user's loader isn't touched.
     """
     cls = type(loader)
     clone: DataLoader[Any] = object.__new__(cls)

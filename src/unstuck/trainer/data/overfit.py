@@ -1,8 +1,7 @@
 """Training on the same few batches in every epoch, to see whether a model can memorise them.
 
 Every epoch sees the same samples of the dataset: that is what makes the test mean something. How it is reached depends
-on
-what decides about a loader's samples, and the user's own loader is never touched:
+on what decides about a loader's samples, and the user's own loader is never touched:
 
 - a sequential loader is left as it is;
 - torch's RandomSampler is replaced by a SequentialSampler, a shuffling DistributedSampler by one that doesn't, with a

@@ -21,8 +21,7 @@ def copy_of(item: Any) -> Any:
     """A copy that shares nothing that could be changed in place.
 
     Tensors that are part of a graph can't be copied deeply; they are cut off and cloned. What can't be copied at all
-    stays
-    shared.
+    stays shared.
     """
     if isinstance(item, (int, float, str, bytes, bool, type(None))):
         return item

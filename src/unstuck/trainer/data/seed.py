@@ -27,8 +27,7 @@ def seed_everything(seed: int | None = None, workers: bool = False, verbose: boo
     Args:
         seed: 0 to 2**32 - 1. None takes the seed from the environment variable ``PL_GLOBAL_SEED``, or else 0.
         workers: whether the Trainer gives loaders with workers :func:`pl_worker_init_function`, so that numpy and
-        python are
-            seeded differently in each worker.
+            python are seeded differently in each worker.
         verbose: whether to tell the seed.
 
     Returns:

@@ -30,8 +30,7 @@ def move_data_to_device(batch: Any, device: torch.device | str | int) -> Any:
 
     Returns:
         A batch of the same structure. Containers in which nothing had to move are the same objects, so on the CPU this
-        costs a
-        look at each element. An object whose ``to`` returns None is taken to have moved itself.
+        costs a look at each element. An object whose ``to`` returns None is taken to have moved itself.
     """
     if not isinstance(device, torch.device):
         device = torch.device(device)
