@@ -212,6 +212,13 @@ HEALTHY = {
                 loss = loss * float("inf")
             opt.zero_grad(); scaler.scale(loss).backward(); scaler.step(opt); scaler.update()
         """,
+    "a scale that only the scaled loss can't hold": """
+        model = nn.Linear(3, 1); opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=1000)
+        for step in range(4):
+            loss = 8.0 + model(torch.randn(8, 3)).mean() * 1e-3
+            opt.zero_grad(); scaler.scale(loss).backward(); scaler.step(opt); scaler.update()
+        """,
     "an isfinite check of its own": """
         model = nn.Linear(3, 1); opt = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(6):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from unstuck.findings import Where
+from unstuck.diagnosis.remedies import Advice, advise
+from unstuck.findings import Finding, Severity, Where
 from unstuck.places import Frame
 from unstuck.record.incident import IncidentRecord
 from unstuck.record.origin import Origin, TensorSummary
 
-__all__ = ["code_of", "evidence_of", "incident_notes", "range_of", "where_of"]
+__all__ = ["code_of", "evidence_of", "incident_notes", "operation_finding", "range_of", "where_of"]
 
 
 def code_of(incident: IncidentRecord) -> str | None:
@@ -21,7 +22,10 @@ def code_of(incident: IncidentRecord) -> str | None:
         return "data.nonfinite-input"
     if origin is None and incident.batch_sample is not None:
         return "data.nonfinite-input"
-    return "numerics.nonfinite-forward" if incident.kind == "loss" else "numerics.nonfinite-backward"
+    # where the loss wasn't seen (gradients made by torch.autograd.grad or torch.func), the operation tells
+    unseen = incident.loss is None and origin is not None and origin.op is not None
+    forward = origin.phase == "forward" if unseen and origin is not None else incident.kind == "loss"
+    return "numerics.nonfinite-forward" if forward else "numerics.nonfinite-backward"
 
 
 def where_of(incident: IncidentRecord, chain: tuple[Frame, ...], **more: Any) -> Where:
@@ -34,6 +38,33 @@ def where_of(incident: IncidentRecord, chain: tuple[Frame, ...], **more: Any) ->
         batch=None if incident.late else incident.batch,
         chain=chain,
         **more,
+    )
+
+
+def operation_finding(code: str, incident: IncidentRecord, unknown: Advice) -> Finding:
+    """The finding of an incident that an operation made, forward or backward.
+
+    Args:
+        code: of the finding.
+        incident: of which it is.
+        unknown: what to say where the operation isn't known.
+    """
+    origin = incident.origin
+    chain = origin.chain if origin is not None and origin.chain else incident.chain
+    if origin is None or origin.op is None:
+        advice, where = unknown, where_of(incident, chain)
+    else:
+        advice = advise(origin)
+        where = where_of(incident, chain, module=origin.module, sample=origin.sample, op=origin.op)
+    return Finding(
+        code,
+        Severity.ERROR,
+        advice.summary,
+        where,
+        evidence_of(incident, origin),
+        advice.remedy,
+        confirmed=incident.replayed and origin is not None,
+        notes=incident_notes(incident),
     )
 
 

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 import torch
 
 from unstuck.instruments.moments import Moment, Moments, frame_marks
+from unstuck.instruments.pace import Pace
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.places import Frame, user_chain
 
@@ -27,14 +28,14 @@ __all__ = ["Backward", "Guard", "Incident", "skips_itself"]
 _EVERY_STEP = 32
 """First steps of a run in which everything is looked at every step, whatever it costs."""
 
-_GRADIENT_SHARE = 0.004
-"""Share of a step's time that the look at large gradients may take; small ones are looked at every step."""
+_GRADIENT_PART = 0.4
+"""Part of the usual share of a step that the look at large gradients may take; small ones are looked at every step."""
 
 _GRADIENT_FLOOR = 40e-6
 """Seconds that it may take in any case, so that all of a small network's gradients are looked at every step."""
 
-_PARAMETER_SHARE = 0.0015
-"""Share for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
+_PARAMETER_PART = 0.15
+"""Part for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
 
 _RESORT = 64
 """Steps after which the parameters of an optimiser are listed again."""
@@ -98,32 +99,6 @@ class Incident:
     draws: tuple[tuple[int, Any], ...]
 
 
-class _Pace:
-    """How often a check runs: every step at first, then as often as its share of the step's time allows.
-
-    Args:
-        share: of the step's time.
-        floor: seconds that are allowed however short the step is.
-    """
-
-    def __init__(self, share: float, floor: float) -> None:
-        self.share = share
-        self.floor = floor
-        self.cost = 0.0
-        self.every = 1
-        self.countdown = 0
-
-    def due(self) -> bool:
-        self.countdown -= 1
-        return self.countdown < 0
-
-    def spent(self, seconds: float, step_seconds: float, steps: int) -> None:
-        self.cost = seconds if self.cost == 0.0 else min(seconds, 0.8 * self.cost + 0.2 * seconds)
-        if steps >= _EVERY_STEP and step_seconds > 0.0:
-            self.every = max(1, math.ceil(self.cost / max(self.floor, self.share * step_seconds)))
-        self.countdown = self.every - 1
-
-
 class Guard:
     """The instrument.
 
@@ -147,14 +122,13 @@ class Guard:
         self._sweeps: WeakKeyDictionary[torch.optim.Optimizer, Sweep] = WeakKeyDictionary()
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
+        self._scaled = False
         self._closure: torch.optim.Optimizer | None = None
         self._culprit: Backward | None = None
         self._alarm = False  # a bad loss or gradient is waiting for a step that takes it
         self._declared: set[str] = set()
-        self._gradient_pace, self._parameter_pace = (
-            _Pace(_GRADIENT_SHARE, _GRADIENT_FLOOR),
-            _Pace(_PARAMETER_SHARE, 0.0),
-        )
+        self._gradient_pace = Pace(_EVERY_STEP, _GRADIENT_PART, floor=_GRADIENT_FLOOR)
+        self._parameter_pace = Pace(_EVERY_STEP, _PARAMETER_PART)
         self._born_nonfinite: set[int] = set()
         self._seen: WeakSet[torch.optim.Optimizer] = WeakSet()
         self._step_seconds = 0.0
@@ -204,6 +178,9 @@ class Guard:
             record.spoilt = not self._gradients_finite(self.optimizers.values())
         if self._closure is not None:
             self._check(self._closure, None)
+
+    def loss_scaled(self, scaler: Any, frame: FrameType) -> None:
+        self._scaled = True
 
     def gradients_zeroed(self, owner: Any) -> None:
         if not self._window:
@@ -294,7 +271,7 @@ class Guard:
         begin = time.perf_counter()
         finite = sweep.gradients_finite(quick)
         if not quick:
-            self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
+            self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds)
         unseen = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
         whole_before = self._swept_whole
         self._swept_at, self._swept_whole = self.steps, not quick
@@ -303,7 +280,10 @@ class Guard:
             own = {id(parameter) for parameter in sweep.parameters}
             bad_losses = [record for record in self._window if not record.finite and record.reached & own]
         if finite:
-            bad_losses = [record for record in bad_losses if record.spoilt is False]
+            # a loss that only its scale has made infinite is undone when its gradients are unscaled
+            bad_losses = [
+                record for record in bad_losses if record.spoilt is False and not (self._scaled and _infinite(record))
+            ]
             if not bad_losses:
                 return
         backward = bad_losses[0] if bad_losses else (self._culprit or (self._window[-1] if self._window else None))
@@ -347,7 +327,7 @@ class Guard:
         finite, state_finite = sweep.values_finite(), all_finite(_state_of(optimizer))
         if not finite and self._born_nonfinite:
             finite = self._bad_parameter([optimizer]) is None
-        self._parameter_pace.spent(time.perf_counter() - begin, self._step_seconds, self.steps)
+        self._parameter_pace.spent(time.perf_counter() - begin, self._step_seconds)
         if finite and state_finite:
             if len(self.optimizers) == 1:
                 self._clean_after = self.steps
@@ -391,13 +371,17 @@ class Guard:
     def _forget(self) -> None:
         self._window = deque(maxlen=_WINDOW)
         self._culprit = None
-        self._changed = False
+        self._changed = self._scaled = False
 
 
 def _parameters_of(owner: Any) -> list[torch.Tensor]:
     if isinstance(owner, torch.nn.Module):
         return list(owner.parameters())
     return [parameter for group in owner.param_groups for parameter in group["params"]]
+
+
+def _infinite(record: Backward) -> bool:
+    return record.values is not None and math.isinf(record.values[0])
 
 
 def _averages_finite(optimizer: torch.optim.Optimizer) -> bool:

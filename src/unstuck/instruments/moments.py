@@ -8,6 +8,8 @@ copies. All of it is replaced by the next step's.
 from __future__ import annotations
 
 import copy
+import threading
+import time
 from collections import UserDict, deque
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, MappingProxyType, ModuleType
@@ -27,6 +29,9 @@ _DEPTH = 6
 
 _THOROUGH_STEPS = 32
 """First steps in which every moment is taken, whatever the loop looks like."""
+
+_LONG = 4e-3
+"""Seconds of a step beside which one moment more costs next to nothing."""
 
 _RESCAN = 1024
 """Moments after which the program's namespaces are searched again for random generators."""
@@ -117,6 +122,10 @@ class Moments:
         self._closures = False
         self._steps = 0
         self._passes_again = False
+        self._thread: int | None = None  # the one that trains
+        self._drawn_by: int | None = None
+        self._long = True
+        self._stepped_at = 0.0
 
     @property
     def wants_calls(self) -> bool:
@@ -124,6 +133,7 @@ class Moments:
         return not self._passes_again
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self._follow()
         if self.step is None:
             self.step = Moment("step", _loop_frames(frame), rng.capture(self._generators))
 
@@ -131,6 +141,8 @@ class Moments:
         self._counts[id(iterator)] = 0
 
     def batch_drawn(self, iterator: Any, batch: Any, frame: FrameType) -> None:
+        if self._elsewhere():
+            return  # fetched ahead; which of these a step works on can't be told
         if self._stepped:
             self._stepped = False
             self.draws.clear()
@@ -138,6 +150,7 @@ class Moments:
         self._counts[id(iterator)] = position + 1
         kept = _kept(batch)
         self.draws.append(Draw(position, kept, batch))
+        self._drawn_by = threading.get_ident()
         self._draw_continues = _continues(frame)
         self._take("draw", frame, batch=kept, position=position)
 
@@ -152,7 +165,9 @@ class Moments:
             self.draws.append(Draw(index, _kept(batch), batch))
 
     def forward_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, frame: FrameType) -> None:
-        if self._simple() and not self.backwards_since["draw"]:
+        if self._elsewhere():
+            return
+        if self._simple() and not self._long and not self.backwards_since["draw"]:
             self.forward = None
             return  # the draw of the batch is a moment that holds all of this step
         caller: FrameType | None = frame
@@ -174,6 +189,9 @@ class Moments:
         self._optimizers.add(id(optimizer))
         self.backwards_since["step"] = 0
         self._steps += 1
+        now = time.perf_counter()
+        self._long = self._steps < _THOROUGH_STEPS or now - self._stepped_at > _LONG
+        self._stepped_at = now
         if self._simple():
             self.step = None
             return  # the next step begins with the draw of its batch
@@ -190,6 +208,18 @@ class Moments:
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         if closure is not None:
             self._closures = True
+        self._follow()
+
+    def _follow(self) -> None:
+        """The thread that is running now is the one that trains."""
+        if self._thread != (here := threading.get_ident()):
+            self._thread = here
+            if self._drawn_by not in (None, here):
+                self.draw = None
+                self.draws.clear()
+
+    def _elsewhere(self) -> bool:
+        return self._thread is not None and self._thread != threading.get_ident()
 
     def _simple(self) -> bool:
         """Whether one optimiser steps once per drawn batch, so that the draw is all the moment that a step needs."""

@@ -26,15 +26,17 @@ class Pace:
         first: measurements that are made step after step, whatever they cost.
         part: fraction of the whole share that this measurement gets.
         always: measure at every step.
+        floor: seconds per step that are allowed however short the step is.
     """
 
-    def __init__(self, first: int, part: float = 1.0, always: bool = False) -> None:
+    def __init__(self, first: int, part: float = 1.0, always: bool = False, floor: float = 0.0) -> None:
         self.taken = 0
         self._usual = 0.0
         self._debt = 0.0
         self._first = first
         self._part = part
         self._always = always
+        self._floor = floor
         self._countdown = 0
 
     def due(self) -> bool:
@@ -55,7 +57,7 @@ class Pace:
         self._debt += seconds
         self._countdown = 0
         if not self._always and self.taken >= self._first and step_seconds > 0.0:
-            allowed = self._part * share_of(step_seconds) * step_seconds
+            allowed = max(self._floor, self._part * share_of(step_seconds) * step_seconds)
             self._countdown = max(0, math.ceil(self._debt / allowed) - 1)
         self._debt = 0.0
 

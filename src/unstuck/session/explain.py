@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten_with_path
 
 from unstuck.instruments.guard import Incident
-from unstuck.instruments.inventory import find_models
+from unstuck.instruments.inventory import find_models, parameter_names
 from unstuck.instruments.moments import Moments
 from unstuck.measure.finiteness import nonfinite_counts
 from unstuck.record.incident import IncidentRecord
@@ -64,7 +64,7 @@ def explain(
         batch_key=key,
     )
     if incident.kind in ("parameter", "state"):
-        record = changed(record, update=explain_update(incident.optimizer, _names(models)))
+        record = changed(record, update=explain_update(incident.optimizer, parameter_names(models)))
     elif trace is not None:
         origin = _origin_in(trace, incident)
         record = changed(record, origin=origin, replayed=origin is not None)
@@ -117,15 +117,6 @@ def _nonfinite_in(batch: Any) -> tuple[int | None, str | None]:
             sample = int(bad.reshape(-1).nonzero()[0]) if leaf.dim() and leaf.shape[0] == size else None
             return sample, "".join(str(item) for item in path)
     return None, None
-
-
-def _names(models: dict[str, torch.nn.Module]) -> dict[int, str]:
-    several = len(models) > 1
-    return {
-        id(parameter): (f"{variable}.{name}" if several else name).replace("_orig_mod.", "").replace("module.", "")
-        for variable, model in models.items()
-        for name, parameter in model.named_parameters()
-    }
 
 
 def _saved(
