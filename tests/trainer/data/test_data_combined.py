@@ -12,6 +12,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from unstuck.trainer.data.combined import CombinedLoader, as_combined, iterate
 
+# Of a machine with one core only.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
 MODES = ["min_size", "max_size_cycle", "max_size", "sequential"]
 
 

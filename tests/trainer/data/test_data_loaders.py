@@ -37,6 +37,9 @@ from unstuck.trainer.data.loaders import (
     without_dropping,
 )
 
+# Of a machine with one core only.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
 NUMBERS: Any = range(10)
 
 

@@ -32,6 +32,9 @@ from unstuck.trainer.data.loaders import loader_names, set_epoch
 from unstuck.trainer.data.overfit import freeze_loader, freeze_loaders, training_subset
 from unstuck.trainer.data.replay import RecordedSampler, Recording, ReplayedLoader, copy_of
 
+# Of a machine with one core only.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
 NUMBERS: Any = range(20)
 
 

@@ -15,6 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 from unstuck.trainer.data.loaders import generators_of, seed_workers
 from unstuck.trainer.data.seed import isolate_rng, pl_worker_init_function, seed_everything
 
+# Of a machine with one core only.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
