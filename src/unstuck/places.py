@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
 
-__all__ = ["Frame", "add_user_root", "display_path", "is_user_code", "user_chain", "user_frame"]
+__all__ = ["INTERCEPTORS", "Frame", "add_user_root", "display_path", "is_user_code", "user_chain", "user_frame"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ def _installed_roots() -> tuple[str, ...]:
     roots.add(os.path.dirname(os.path.abspath(__file__)))
     return tuple(sorted({os.path.join(root, "") for entry in roots for root in (entry, os.path.realpath(entry))}))
 
+
+INTERCEPTORS = {"__torch_function__", "__torch_dispatch__"}
+"""Functions that see every operation and pass it on: not where one is called."""
 
 _INSTALLED = _installed_roots()
 _user_roots: list[str] = []
@@ -78,7 +81,7 @@ def user_chain(frame: FrameType | None, stop: FrameType | None = None) -> tuple[
     chain = []
     while frame is not None and frame is not stop:
         code = frame.f_code
-        if is_user_file(code.co_filename):
+        if is_user_file(code.co_filename) and code.co_name not in INTERCEPTORS:
             chain.append(
                 Frame(os.path.abspath(code.co_filename), frame.f_lineno or code.co_firstlineno, qualified_name(code))
             )

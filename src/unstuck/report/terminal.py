@@ -144,7 +144,7 @@ def _finding(finding: dict[str, Any], width: int) -> list[Text]:
     if evidence:
         body.append(_labelled("seen", evidence))
     if finding.get("confirmed"):
-        body.append(_labelled("tried", "an experiment on copies has confirmed it"))
+        body.append(_labelled("tried", "confirmed by an experiment that left the run as it was"))
     body += [_labelled("note", literal(note)) for note in finding.get("notes") or ()]
     if finding.get("symptoms"):
         body.append(_labelled("also", "explains " + ", ".join(literal(code) for code in finding["symptoms"])))
@@ -179,10 +179,25 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
+        if {"shape", "dtype"} <= value.keys():
+            return _tensor(value)
         parts = [f"{literal(key)} {_value(item)}" for key, item in value.items() if item not in (None, [], {}, "")]
         return f"({', '.join(parts)})"
+    if len(value) == 1:
+        return _value(value[0])
     items = [_value(item) for item in value[:4]]
     return "[" + ", ".join(items + ["..."] * (len(value) > 4)) + "]"
+
+
+def _tensor(summary: dict[str, Any]) -> str:
+    """``(float32 50x10, 0 to 1, at the fault 0)``: what went into an operation."""
+    parts = [f"{literal(summary['dtype'])} {literal(summary['shape']) or 'scalar'}"]
+    if summary.get("low") is not None:
+        parts.append(f"{_value(summary['low'])} to {_value(summary['high'])}")
+    parts += [f"{literal(summary[key])} {key}" for key in ("nan", "inf") if summary.get(key)]
+    if summary.get("offending") is not None:
+        parts.append(f"at the fault {_value(summary['offending'])}")
+    return f"({', '.join(parts)})"
 
 
 def _labelled(label: str, text: str) -> Text:

@@ -7,6 +7,7 @@ empty function. An instrument that raises is switched off and reported: the user
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -68,13 +69,13 @@ class Bus:
         self.faults: list[tuple[str, str, str]] = []
         self.muted = False
         self._passages = passages
-        self._depth = 0
+        self._inside: set[int] = set()  # threads that an instrument is at work in
         self._connect()
 
     @property
     def busy(self) -> bool:
-        """Whether an instrument is at work now, so that what the program does is done for it (a replay)."""
-        return self._depth > 0
+        """Whether an instrument is at work in this thread, so that what the program does is done for it (a replay)."""
+        return threading.get_ident() in self._inside
 
     def _connect(self) -> None:
         for signal in SIGNALS:
@@ -84,12 +85,13 @@ class Bus:
             setattr(self, signal, self._sender(signal, handlers) if handlers else _nothing)
 
     def _sender(self, signal: str, handlers: Sequence[tuple[Listener, Handler]]) -> Handler:
-        clock = time.perf_counter
+        clock, thread, inside = time.perf_counter, threading.get_ident, self._inside
 
         def send(*arguments: Any) -> None:
-            if self.muted or self._depth:
+            here = thread()
+            if self.muted or here in inside:
                 return
-            self._depth = 1
+            inside.add(here)
             begin = clock()
             try:
                 for listener, handler in handlers:
@@ -100,7 +102,7 @@ class Bus:
                     except Exception as error:  # noqa: BLE001 - a fault of ours must not reach the user's run
                         self._switch_off(listener, signal, error)
             finally:
-                self._depth = 0
+                inside.discard(here)
                 self.seconds += clock() - begin
 
         return send

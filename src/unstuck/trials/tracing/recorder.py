@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unstuck.places import Frame, is_user_file, qualified_name
+from unstuck.places import INTERCEPTORS, Frame, is_user_file, qualified_name
 from unstuck.trials.tracing.lineage import Lineage
 from unstuck.trials.tracing.memory import (
     EMPTY,
@@ -222,7 +222,7 @@ class Recorder(TorchDispatchMode):
         derivative = frame is not None and frame.f_code.co_name == _ENGINE[0]
         while frame is not None and frame is not self._stop:
             code = frame.f_code
-            if is_user_file(code.co_filename):
+            if is_user_file(code.co_filename) and code.co_name not in INTERCEPTORS:
                 found.append((code, frame.f_lineno or code.co_firstlineno))
             elif engine is None and code.co_name == _ENGINE[0] and code.co_filename.endswith(_ENGINE[1]):
                 engine = len(found)
