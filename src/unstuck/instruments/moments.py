@@ -141,13 +141,13 @@ class Moments:
         self._counts[id(iterator)] = 0
 
     def batch_drawn(self, iterator: Any, batch: Any, frame: FrameType) -> None:
+        position = self._counts.get(id(iterator), 0)
+        self._counts[id(iterator)] = position + 1
         if self._elsewhere():
             return  # fetched ahead; which of these a step works on can't be told
         if self._stepped:
             self._stepped = False
             self.draws.clear()
-        position = self._counts.get(id(iterator), 0)
-        self._counts[id(iterator)] = position + 1
         kept = _kept(batch)
         self.draws.append(Draw(position, kept, batch))
         self._drawn_by = threading.get_ident()
