@@ -122,6 +122,8 @@ def test_checkpoints_are_refused_where_they_are_asked_for() -> None:
         trainer.save_checkpoint("x.ckpt")
     with pytest.raises(MisconfigurationException, match="checkpoint"):
         type(module).load_from_checkpoint("x.ckpt")
+    with pytest.raises(MisconfigurationException, match="checkpoint"):
+        unstuck.LightningDataModule.load_from_checkpoint("x.ckpt")
     with pytest.raises(MisconfigurationException, match="ModelCheckpoint"):
         OURS.Trainer(**QUIET, max_epochs=1, callbacks=pl.callbacks.ModelCheckpoint())
 

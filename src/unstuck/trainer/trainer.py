@@ -291,8 +291,8 @@ class Trainer:
         elif settings.limits.fast_dev_run:
             rank_zero_info(
                 f"`Trainer(fast_dev_run={settings.limits.fast_dev_run})`: one epoch of at most so many batches for"
-                " each loop. Off:"
-                " loggers, checkpoints, early stopping, the sanity check."
+                " each loop and a validation at its end, whatever lengths, limits and intervals are set. Off: loggers,"
+                " checkpoints, early stopping, the sanity check."
             )
         elif off:
             rank_zero_info(f"Off, as not available: {' and '.join(off)}.")

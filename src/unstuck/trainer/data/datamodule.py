@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from unstuck.errors import MisconfigurationException
 from unstuck.trainer.data.loaders import flatten_loaders, length_of
 from unstuck.trainer.hooks import is_overridden
 from unstuck.trainer.hparams import HyperparametersMixin
@@ -93,6 +94,17 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
 
     def on_exception(self, exception: BaseException) -> None:
         """A run has ended with an exception."""
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **kwargs: Any) -> LightningDataModule:
+        """Checkpoints aren't available.
+
+        Raises:
+            MisconfigurationException: always.
+        """
+        raise MisconfigurationException(
+            f"`{cls.__name__}.load_from_checkpoint({checkpoint_path!r})`: checkpoints aren't available."
+        )
 
     def __str__(self) -> str:
         return "\n".join(f"{label} data: {self._describe(stage)}" for label, stage in _STAGES.items())
