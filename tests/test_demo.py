@@ -22,3 +22,12 @@ def test_demo(tmp_path: Path) -> None:
     assert passed.startswith("nothing wrong found")
     assert "\n" not in passed
     assert list(tmp_path.iterdir()) == []
+    shown = [" ".join(line.split()) for line in done.stderr.splitlines()]
+    assert [line for line in shown if line in told_by_readme()] == told_by_readme()
+
+
+def told_by_readme() -> list[str]:
+    """What the README shows of the demo's terminal, a line each, up to the line whose share of time differs."""
+    lines = (DEMO.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
+    first = lines.index("    unstuck: 1 error")
+    return [" ".join(line.split()) for line in lines[first : lines.index("", first)]]
