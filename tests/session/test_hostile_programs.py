@@ -378,3 +378,18 @@ def _bits(value: Any) -> Any:
 
 def _random() -> list[Any]:
     return [torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), random.getstate()]
+
+
+def test_weights_that_are_updated_by_hand_are_said_not_to_be_watched(tmp_path: Path) -> None:
+    run = watch(
+        """
+        weight = torch.zeros(1, requires_grad=True)
+        for i in range(3):
+            ((weight - 1) ** 2).sum().backward()
+            with torch.no_grad():
+                weight -= 0.1 * weight.grad
+        """,
+        tmp_path,
+    )
+    assert not run.verdict.findings
+    assert any("no optimizer was used" in item for item in run.verdict.unchecked)

@@ -140,13 +140,19 @@ class Session:
         return Verdict(
             findings=tuple(findings),
             watched=self._watched(),
-            unchecked=tuple(f"{name} was switched off: {error}" for name, _, error in self._bus.faults),
+            unchecked=self._unchecked(),
             cost=cost,
             stopped=self._stopped,
             ending="stopped" if self._stopped else ending.kind,
             incidents=tuple(item.folder for item in self.recording.incidents if item.folder),
             rerun_step=self._rerun_step(),
         )
+
+    def _unchecked(self) -> tuple[str, ...]:
+        found = [f"{name} was switched off: {error}" for name, _, error in self._bus.faults]
+        if self._guard.passes and not self._guard.optimizers:
+            found.append("no optimizer was used; weights that a script updates by itself aren't watched for NaN or inf")
+        return tuple(found)
 
     # -- incidents ---------------------------------------------------------------------------------------------------
 
