@@ -140,19 +140,13 @@ class Session:
         return Verdict(
             findings=tuple(findings),
             watched=self._watched(),
-            unchecked=self._unchecked(),
+            unchecked=tuple(f"{name} was switched off: {error}" for name, _, error in self._bus.faults),
             cost=cost,
             stopped=self._stopped,
             ending="stopped" if self._stopped else ending.kind,
             incidents=tuple(item.folder for item in self.recording.incidents if item.folder),
             rerun_step=self._rerun_step(),
         )
-
-    def _unchecked(self) -> tuple[str, ...]:
-        found = [f"{name} was switched off: {error}" for name, _, error in self._bus.faults]
-        if self._guard.passes and not self._guard.optimizers:
-            found.append("no optimizer was used; weights that a script updates by itself aren't watched for NaN or inf")
-        return tuple(found)
 
     # -- incidents ---------------------------------------------------------------------------------------------------
 
@@ -214,7 +208,8 @@ class Session:
             (len(seen.schedules), "schedule"),
             (len(seen.scalers), "loss scaler"),
         ]
-        return tuple(f"{count} {_plural(name, count)}" for count, name in counts if count)
+        told = [f"{count} {_plural(name, count)}" for count, name in counts if count]
+        return tuple(told if seen.optimizers else [*told, "without an optimizer whose weights could be watched"])
 
 
 def _plural(name: str, count: int) -> str:
