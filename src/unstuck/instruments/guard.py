@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary, ref
 
 import torch
 
@@ -36,6 +36,12 @@ _GRADIENT_FLOOR = 40e-6
 
 _PARAMETER_PART = 0.15
 """Part for parameters and optimiser state; they are looked at again when a loss turns non-finite."""
+
+_BACKWARD_CODE = torch.Tensor.backward.__code__
+
+_TINY = 4e-4
+_TINY_INTERVAL = 4
+"""In steps shorter than so many seconds only every so many-th look is at more than the first parameter's gradient."""
 
 _RESORT = 64
 """Steps after which the parameters of an optimiser are listed again."""
@@ -99,6 +105,13 @@ class Incident:
     draws: tuple[tuple[int, Any], ...]
 
 
+class _Known(NamedTuple):
+    """An optimiser that has stepped, which nothing here keeps alive, and its parameters, sorted."""
+
+    optimizer: ref[torch.optim.Optimizer]
+    sweep: Sweep
+
+
 class Guard:
     """The instrument.
 
@@ -116,13 +129,14 @@ class Guard:
         self.skipped = 0
         self.passes = 0
         self.dropped = 0
-        # Weak, all of them: watching must not keep a model alive that the program has dropped.
+        # Watching must not keep a model alive that the program has dropped.
         self.optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
         self.present_loss: float | None = None
-        self._sweeps: WeakKeyDictionary[torch.optim.Optimizer, Sweep] = WeakKeyDictionary()
+        self._known: dict[int, _Known] = {}
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
         self._scaled = False
+        self._marks: tuple[tuple[int, CodeType, int], ...] = ()
         self._closure: torch.optim.Optimizer | None = None
         self._culprit: Backward | None = None
         self._alarm = False  # a bad loss or gradient is waiting for a step that takes it
@@ -130,7 +144,6 @@ class Guard:
         self._gradient_pace = Pace(_EVERY_STEP, _GRADIENT_PART, floor=_GRADIENT_FLOOR)
         self._parameter_pace = Pace(_EVERY_STEP, _PARAMETER_PART)
         self._born_nonfinite: set[int] = set()
-        self._seen: WeakSet[torch.optim.Optimizer] = WeakSet()
         self._step_seconds = 0.0
         self._last_step_at: float | None = None
         self._clean_after = 0
@@ -160,7 +173,7 @@ class Guard:
                 if moment is not None
             ]
         )
-        record = Backward(values, finite, frame_marks(frame), moments)
+        record = Backward(values, finite, self._marks_of(frame), moments)
         if not finite:
             self._alarm = True
             record.chain = user_chain(frame)
@@ -169,6 +182,16 @@ class Guard:
         self.present_loss = None if values is None else values[0]
         self._window.append(record)
         self.passes += 1
+
+    def _marks_of(self, frame: FrameType) -> tuple[tuple[int, CodeType, int], ...]:
+        """The call chain; that of the step before where the same frame calls ``Tensor.backward`` at the same place."""
+        caller = frame.f_back
+        if caller is None or frame.f_code is not _BACKWARD_CODE:
+            return frame_marks(frame)
+        key = (id(caller), caller.f_code, caller.f_lasti)
+        if len(self._marks) < 2 or key != self._marks[1]:
+            self._marks = frame_marks(frame)
+        return self._marks
 
     def backward_ended(self, tensors: Sequence[Any]) -> None:
         if not self._window:
@@ -204,12 +227,9 @@ class Guard:
         self._changed = True
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
-        self.optimizers.setdefault(id(optimizer), optimizer)
-        if optimizer not in self._seen:
-            self._seen.add(optimizer)
-            self._born_nonfinite |= {
-                id(parameter) for parameter in _parameters_of(optimizer) if not all_finite([parameter])
-            }
+        known = self._known.get(id(optimizer))
+        if known is None or known.optimizer() is not optimizer:
+            self._meet(optimizer)
         if closure is not None:
             self._closure = optimizer
             return
@@ -255,12 +275,23 @@ class Guard:
     def _gradients_finite(self, optimizers: Any) -> bool:
         return all(self._sweep(optimizer).gradients_finite() for optimizer in optimizers)
 
+    def _meet(self, optimizer: torch.optim.Optimizer) -> _Known:
+        """Sort an optimiser's parameters; those that are non-finite before its first step are so on purpose."""
+        identity = id(optimizer)
+        parameters = _parameters_of(optimizer)
+        if identity not in self._known:
+            self._born_nonfinite |= {id(parameter) for parameter in parameters if not all_finite([parameter])}
+        self.optimizers[identity] = optimizer
+        known = _Known(ref(optimizer, lambda _: self._known.pop(identity, None)), Sweep(parameters))
+        self._known[identity] = known
+        return known
+
     def _sweep(self, optimizer: torch.optim.Optimizer) -> Sweep:
-        known = self._sweeps.get(optimizer)
+        known = self._known.get(id(optimizer))
         # parameters change so seldom that a look now and then is enough
         if known is None or self.steps % _RESORT == 0:
-            known = self._sweeps[optimizer] = Sweep(_parameters_of(optimizer))
-        return known
+            known = self._meet(optimizer)
+        return known.sweep
 
     def _check(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> None:
         """Look at everything that a step of ``optimizer`` is about to take."""
@@ -268,10 +299,14 @@ class Guard:
         if self._must_wait(sweep) and not self._alarm:
             return
         quick = sweep.partial and not self._alarm and not self._gradient_pace.due()
-        begin = time.perf_counter()
-        finite = sweep.gradients_finite(quick)
-        if not quick:
-            self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds)
+        if 0.0 < self._step_seconds < _TINY and self.steps % _TINY_INTERVAL and not self._alarm:
+            quick = True
+            finite = sweep.first_gradient_finite()
+        else:
+            begin = time.perf_counter()
+            finite = sweep.gradients_finite(quick)
+            if not quick:
+                self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds)
         unseen = 0 if self._swept_at < 0 else max(0, self.steps - self._swept_at - 1)
         whole_before = self._swept_whole
         self._swept_at, self._swept_whole = self.steps, not quick
@@ -369,7 +404,7 @@ class Guard:
         return tuple((draw.position, draw.batch) for draw in self._moments.draws)
 
     def _forget(self) -> None:
-        self._window = deque(maxlen=_WINDOW)
+        self._window.clear()
         self._culprit = None
         self._changed = self._scaled = False
 

@@ -91,6 +91,11 @@ class Sweep:
             [gradient for item in others if (gradient := item.grad) is not None],
         )
 
+    def first_gradient_finite(self) -> bool:
+        """Whether the gradient that is computed last, the first parameter's, is finite; without it, whether all are."""
+        gradient = self.parameters[0].grad if self.parameters else None
+        return self.gradients_finite() if gradient is None else self._finite([], [gradient])
+
     def values_finite(self) -> bool:
         """Whether every parameter is finite."""
         return self._finite(self._small, self._others)
