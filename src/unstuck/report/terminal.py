@@ -214,7 +214,10 @@ def _wrap(text: Text, width: int) -> list[Text]:
         return [first]
     remainder = text[len(first.plain) :]
     remainder = remainder[len(remainder.plain) - len(remainder.plain.lstrip()) :]
-    return [first, *(Text(" " * indent).append_text(line) for line in remainder.wrap(console(), width - indent))]
+    lines = [first, *(Text(" " * indent).append_text(line) for line in remainder.wrap(console(), width - indent))]
+    for line in lines:
+        line.rstrip()
+    return lines
 
 
 def literal(value: object) -> str:
