@@ -7,9 +7,10 @@ empty function. An instrument that raises is switched off and reported: the user
 
 from __future__ import annotations
 
-import threading
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FrameType
 from typing import Any, Protocol
 
 __all__ = ["SIGNALS", "Bus", "Listener"]
@@ -50,6 +51,18 @@ def _nothing(*_: Any) -> None:
     pass
 
 
+_SENDERS: set[CodeType] = set()
+
+
+def _sends(frame: FrameType | None) -> bool:
+    """Whether a frame lies inside a signal on its way; asked only while one is, in this thread or in another."""
+    while frame is not None:
+        if frame.f_code in _SENDERS:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Bus:
     """Calls the instruments that listen to a signal, in the order in which they were given.
 
@@ -69,13 +82,13 @@ class Bus:
         self.faults: list[tuple[str, str, str]] = []
         self.muted = False
         self._passages = passages
-        self._inside: set[int] = set()  # threads that an instrument is at work in
+        self._depth = 0  # instruments at work, in any thread
         self._connect()
 
     @property
     def busy(self) -> bool:
         """Whether an instrument is at work in this thread, so that what the program does is done for it (a replay)."""
-        return threading.get_ident() in self._inside
+        return bool(self._depth) and _sends(sys._getframe(1))
 
     def _connect(self) -> None:
         for signal in SIGNALS:
@@ -85,13 +98,12 @@ class Bus:
             setattr(self, signal, self._sender(signal, handlers) if handlers else _nothing)
 
     def _sender(self, signal: str, handlers: Sequence[tuple[Listener, Handler]]) -> Handler:
-        clock, thread, inside = time.perf_counter, threading.get_ident, self._inside
+        clock = time.perf_counter
 
         def send(*arguments: Any) -> None:
-            here = thread()
-            if self.muted or here in inside:
+            if self.muted or (self._depth and _sends(sys._getframe(1))):
                 return
-            inside.add(here)
+            self._depth += 1
             begin = clock()
             try:
                 for listener, handler in handlers:
@@ -102,9 +114,10 @@ class Bus:
                     except Exception as error:  # noqa: BLE001 - a fault of ours must not reach the user's run
                         self._switch_off(listener, signal, error)
             finally:
-                inside.discard(here)
+                self._depth -= 1
                 self.seconds += clock() - begin
 
+        _SENDERS.add(send.__code__)
         return send
 
     def _switch_off(self, listener: Listener, signal: str, error: Exception) -> None:
