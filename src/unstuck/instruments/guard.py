@@ -129,6 +129,7 @@ class Guard:
         self.skipped = 0
         self.passes = 0
         self.dropped = 0
+        self.met = 0  # optimisers that have stepped
         # Watching must not keep a model alive that the program has dropped.
         self.optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
         self.present_loss: float | None = None
@@ -280,6 +281,7 @@ class Guard:
         identity = id(optimizer)
         parameters = _parameters_of(optimizer)
         if identity not in self._known:
+            self.met += 1
             self._born_nonfinite |= {id(parameter) for parameter in parameters if not all_finite([parameter])}
         self.optimizers[identity] = optimizer
         known = _Known(ref(optimizer, lambda _: self._known.pop(identity, None)), Sweep(parameters))

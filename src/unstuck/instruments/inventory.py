@@ -16,21 +16,21 @@ __all__ = ["Inventory", "find_models", "parameter_names", "plain_path"]
 
 
 class Inventory:
-    """The instrument. Holds identities and counts, and the lines at which optimisers were made."""
+    """The instrument. Holds identities and counts, and the lines at which optimisers were made.
+
+    What happens in every step is counted by the guard, which listens to it anyway.
+    """
 
     name = "inventory"
 
     def __init__(self) -> None:
         self.made_at: WeakKeyDictionary[torch.optim.Optimizer, tuple[Frame, ...]] = WeakKeyDictionary()
-        self.optimizers: set[int] = set()
         self.models: set[str] = set()
         self.loaders: set[int] = set()
         self.schedules: set[int] = set()
         self.scalers: set[int] = set()
         self.batches = 0
         self.clips = 0
-        self.passes = 0
-        self.steps = 0
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self.made_at[optimizer] = user_chain(frame)
@@ -45,9 +45,6 @@ class Inventory:
         if len(self.models) < 64:
             self.models.add(type(module).__name__)
 
-    def backward_begins(self, tensors: Any, frame: FrameType) -> None:
-        self.passes += 1
-
     def gradients_clipped(self, parameters: Any, kind: str, limit: Any, norm: Any) -> None:
         self.clips += 1
 
@@ -59,10 +56,6 @@ class Inventory:
 
     def schedule_stepped(self, scheduler: Any) -> None:
         self.schedules.add(id(scheduler))
-
-    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
-        self.optimizers.add(id(optimizer))
-        self.steps += 1
 
 
 def find_models(

@@ -135,7 +135,7 @@ class Session:
     def _verdict(self, ending: Ending, elapsed: float) -> Verdict:
         findings = judge(self.recording)
         cost = None
-        if self._inventory.passes and elapsed > 0.0:
+        if self._guard.passes and elapsed > 0.0:
             cost = max(0.0, self._bus.seconds - self._excluded) / elapsed
         return Verdict(
             findings=tuple(findings),
@@ -196,20 +196,20 @@ class Session:
         }
 
     def _watched(self) -> tuple[str, ...]:
-        seen = self._inventory
-        if not seen.passes and not seen.steps:
+        seen, guard = self._inventory, self._guard
+        if not guard.passes and not guard.met:
             return ()
         counts = [
-            (seen.steps, "step"),
-            (seen.passes, "backward pass"),
+            (guard.steps, "step"),
+            (guard.passes, "backward pass"),
             (len(seen.models), "model"),
-            (len(seen.optimizers), "optimizer"),
+            (guard.met, "optimizer"),
             (len(seen.loaders), "loader"),
             (len(seen.schedules), "schedule"),
             (len(seen.scalers), "loss scaler"),
         ]
         told = [f"{count} {_plural(name, count)}" for count, name in counts if count]
-        return tuple(told if seen.optimizers else [*told, "without an optimizer whose weights could be watched"])
+        return tuple(told if guard.met else [*told, "without an optimizer whose weights could be watched"])
 
 
 def _plural(name: str, count: int) -> str:
