@@ -32,6 +32,7 @@ __all__ = [
     "names_needed",
     "receives_item",
     "takes_position",
+    "target_names",
     "whole_pass",
 ]
 
@@ -400,6 +401,12 @@ def whole_pass(code: CodeType, lasti: int) -> Continuation | None:
     once = ast.For(ast.Name("_", ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), list(loop.body), [])
     statements: Block = [ast.copy_location(once, loop)]
     return Continuation(code, tuple(statements), True, frozenset(_needs(code, statements)))
+
+
+def target_names(code: CodeType, lasti: int) -> frozenset[str]:
+    """Names that the innermost ``for`` loop around a call takes its items in."""
+    loop = _loop_around(code, lasti)
+    return frozenset(writes([loop.target])) if isinstance(loop, ast.For) else frozenset()
 
 
 def _loop_around(code: CodeType, lasti: int) -> ast.For | ast.While | None:

@@ -260,12 +260,17 @@ def _batch_of(route: Route, incident: Incident) -> tuple[Any, int | None]:
     drawn = [batch for _, batch in incident.draws]
     moment = route.moment
     size = next(
-        (size for item in (*reversed(drawn), (moment.args, dict(moment.kwargs))) if (size := _leading(item))), None
+        (
+            size
+            for item in (*reversed(drawn), (moment.args, dict(moment.kwargs)), route.items)
+            if (size := _leading(item))
+        ),
+        None,
     )
     named = {
         name: value
-        for frame in moment.frames
-        for name, value in (frame.values or {}).items()
+        for values in (*(frame.values or {} for frame in moment.frames), route.items)
+        for name, value in values.items()
         if isinstance(value, torch.Tensor)
         and not isinstance(value, torch.nn.Parameter)
         and value.dim() > 0

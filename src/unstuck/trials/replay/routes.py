@@ -8,8 +8,8 @@ the start of a pass: continue the frame that did it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,6 +25,7 @@ from unstuck.program.continuation import (
     continue_from,
     receives_item,
     takes_position,
+    target_names,
     whole_pass,
 )
 
@@ -52,6 +53,7 @@ class Route:
         roots: what the code may reach and change.
         name: for messages.
         autocast: to be entered around all of it.
+        items: what the loop whose pass is run again has been given, by name.
     """
 
     moment: Moment
@@ -62,6 +64,7 @@ class Route:
     roots: tuple[Any, ...]
     name: str
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
+    items: Mapping[str, Any] = field(default_factory=dict)
 
 
 def routes_to(backward: Backward, frame: FrameType | None) -> Iterator[Route]:
@@ -138,7 +141,9 @@ def _from_pass(
         values = {name: present.f_locals[name] for name in continuation.names if name in present.f_locals}
         values.update(mark.values or {})
         stage = Stage(continuation.bind(values, mark.namespace), False)
-        yield Route(moment, state, target, _nothing, (stage,), (values, mark.namespace), "from the start of the pass")
+        items = {name: values[name] for name in target_names(mark.code, mark.lasti) if name in values}
+        roots = (values, mark.namespace)
+        yield Route(moment, state, target, _nothing, (stage,), roots, "from the start of the pass", items=items)
         return
 
 
