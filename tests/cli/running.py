@@ -16,6 +16,11 @@ PLAIN = [sys.executable]
 WATCHED = [sys.executable, "-m", "unstuck", "run"]
 OURS = b"unstuck: "
 
+# A suite that is started in the background (``nohup``, ``&``) ignores these, and children inherit that.
+for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _default)
+
 
 @dataclass(frozen=True)
 class Outcome:
