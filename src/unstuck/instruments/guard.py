@@ -40,8 +40,9 @@ _PARAMETER_PART = 0.15
 _BACKWARD_CODE = torch.Tensor.backward.__code__
 
 _TINY = 4e-4
-_TINY_INTERVAL = 4
-"""In steps shorter than so many seconds only every so many-th look is at more than the first parameter's gradient."""
+_DEAR_INTERVAL = 4
+"""In steps shorter than so many seconds, or with large gradients, only every so many-th look is at more than the
+gradient that is computed last, which nearly every NaN of a backward pass reaches."""
 
 _RESORT = 64
 """Steps after which the parameters of an optimiser are listed again."""
@@ -300,11 +301,12 @@ class Guard:
         sweep = self._sweep(optimizer)
         if self._must_wait(sweep) and not self._alarm:
             return
-        quick = sweep.partial and not self._alarm and not self._gradient_pace.due()
-        if 0.0 < self._step_seconds < _TINY and self.steps % _TINY_INTERVAL and not self._alarm:
+        dear = sweep.partial or 0.0 < self._step_seconds < _TINY
+        if dear and self.steps >= _EVERY_STEP and self.steps % _DEAR_INTERVAL and not self._alarm:
             quick = True
             finite = sweep.first_gradient_finite()
         else:
+            quick = sweep.partial and not self._alarm and not self._gradient_pace.due()
             begin = time.perf_counter()
             finite = sweep.gradients_finite(quick)
             if not quick:
