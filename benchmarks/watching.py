@@ -49,17 +49,20 @@ def loop(depth: int, width: int, batch: int) -> Callable[[int], None]:
 
 def ratio(run: Callable[[int], None], steps: int) -> tuple[float, float]:
     """(milliseconds of a plain step, ratio of a watched one)."""
-    run(steps)
+    # The first steps look at everything, whatever it costs; what is told here is the cost from then on.
+    warm_up = max(40, min(200, int(1.2 * steps / _timed(run, steps))))
     plain, watched = [], []
     with tempfile.TemporaryDirectory() as folder:
         # One session for all blocks would be watching while the plain ones run; each block has its own, warmed up.
         for index in range(ROUNDS):
-            plain.append(_timed(run, steps))
+            before = _timed(run, steps)
             session = Session(SessionOptions(out=Path(folder) / str(index)))
             session.start()
-            run(40)  # the first steps look at everything, whatever it costs
+            run(warm_up)
             watched.append(_timed(run, steps))
             session.finish(Ending("completed"))
+            # a plain block on either side, so that a machine that drifts favours neither
+            plain.append((before + _timed(run, steps)) / 2)
     pairs = [after / before for before, after in zip(plain, watched, strict=True)]
     return 1e3 * statistics.median(plain) / steps, statistics.median(pairs)
 
