@@ -20,12 +20,12 @@ def report(*findings: Finding, **changes: Any) -> dict[str, Any]:
     return {
         "version": "0",
         "script": "train.py",
-        "findings": [finding.as_json("/work") for finding in findings],
+        "findings": [finding.as_json("/project") for finding in findings],
         "watched": ["12 steps of SGD", "1 model"],
         "unchecked": [],
         "cost": 0.0123,
         "failure": None,
-        "out": "/work/out",
+        "out": "/project/out",
         **changes,
     }
 
@@ -36,14 +36,14 @@ def finding(**changes: Any) -> Finding:
         "severity": Severity.ERROR,
         "summary": "log made -inf out of 0.0",
         "where": Where(
-            file="/work/train.py",
+            file="/project/train.py",
             line=41,
             step=12,
             batch=3,
             sample=5,
             module="encoder.0",
             op="log",
-            chain=(Frame("/work/train.py", 88, "<module>"), Frame("/work/train.py", 41, "normalise")),
+            chain=(Frame("/project/train.py", 88, "<module>"), Frame("/project/train.py", 41, "normalise")),
         ),
         "evidence": {"low": 0.0, "loss": float("nan")},
         "remedy": "clamp the input",
@@ -67,7 +67,7 @@ def test_finding_tells_code_place_evidence_and_remedy() -> None:
         "low 0, loss nan",
         "replayed bit for bit",
         "fix   clamp the input",
-        "saved /work/out",
+        "saved /project/out",
     ):
         assert part in shown
 
