@@ -20,7 +20,7 @@ from tests.cli.running import PLAIN, PROGRAMS, WATCHED, Outcome, both, environme
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A working folder that holds a copy of the programs."""
-    return Path(shutil.copytree(PROGRAMS, tmp_path / "work", ignore=shutil.ignore_patterns("__pycache__")))
+    return Path(shutil.copytree(PROGRAMS, tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__")))
 
 
 def assert_alike(plain: Outcome, watched: Outcome) -> None:
@@ -34,7 +34,7 @@ EXITS = ["zero", "seven", "large", "negative", "text", "none", "bool", "object",
 RAISES = ["cause", "context", "note", "hook", "failing-hook", "recursion", "interrupt", "group", "generator-exit"]
 COMMANDS: dict[str, list[str]] = {
     "surroundings": ["surroundings.py", "one", "--two", "-m", "", "--steps", "3"],
-    "relative path": ["../work/./surroundings.py"],
+    "relative path": ["../scripts/./surroundings.py"],
     "a module's surroundings": ["-m", "surroundings", "--json", "x"],
     "last words": ["last_words.py"],
     "workers": ["workers.py"],

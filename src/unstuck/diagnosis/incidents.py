@@ -10,7 +10,7 @@ from unstuck.places import Frame
 from unstuck.record.incident import IncidentRecord
 from unstuck.record.origin import Origin, TensorSummary
 
-__all__ = ["code_of", "evidence_of", "incident_notes", "operation_finding", "range_of", "where_of"]
+__all__ = ["code_of", "evidence_of", "incident_notes", "operation_finding", "where_of"]
 
 
 def code_of(incident: IncidentRecord) -> str | None:
@@ -94,13 +94,6 @@ def _tensor(item: TensorSummary) -> dict[str, Any]:
     if item.inf:
         found["inf"] = item.inf
     return found
-
-
-def range_of(item: TensorSummary) -> str:
-    """``-3.2 to 4``, for a sentence."""
-    if item.low is None or item.high is None:
-        return "no finite number"
-    return f"{item.low:.4g} to {item.high:.4g}"
 
 
 def incident_notes(incident: IncidentRecord) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Watches for values that turn non-finite, and declares an incident when an optimiser step is about to take one.
 
 Seen at backward, declared at the step: a loss that is NaN harms nobody if the script drops the step (a loss scaler,
-its own ``isfinite``, gradients cleaned by ``nan_to_num``). Per backward call the loss is looked at, per step all
-gradients in one sweep, and parameters and optimiser state after the step, as often as the time budget allows.
+its own ``isfinite``, gradients cleaned by ``nan_to_num``). Per backward call the loss is looked at and per step the
+gradients: all of them where that is cheap, else the one computed last; and all of them, parameters and optimiser
+state as often as the time budget allows.
 """
 
 from __future__ import annotations
@@ -129,7 +130,6 @@ class Guard:
         self.steps = 0
         self.skipped = 0
         self.passes = 0
-        self.dropped = 0
         self.met = 0  # optimisers that have stepped
         # Watching must not keep a model alive that the program has dropped.
         self.optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
@@ -216,7 +216,6 @@ class Guard:
         everything = {id(item) for optimizer in self.optimizers.values() for item in _parameters_of(optimizer)}
         whole = everything <= cleared
         kept = [record for record in self._window if record.reached or (record.finite and not whole)]
-        self.dropped += any(not record.finite for record in self._window) and len(kept) < len(self._window)
         self._window = deque(kept, maxlen=_WINDOW)
         if whole:
             self._culprit = None
