@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from unstuck.diagnosis.causes import EXPLAINS, depth
 from unstuck.diagnosis.rules import (
     data_nonfinite_input,
     numerics_amp_order,
@@ -38,13 +39,6 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule; each names findings of one code."""
 
-
-_FOLDED: dict[str, tuple[str, ...]] = {
-    "numerics.amp-order": ("optim.exploding-gradient", "optim.vanishing-gradient", "optim.clip-too-tight"),
-    "optim.clip-ineffective": ("optim.exploding-gradient",),
-}
-"""Causes and the findings that they explain, which aren't reported beside them."""
-
 _FOLLOWED = {
     "optim.exploding-gradient": (
         "numerics.nonfinite-forward",
@@ -56,9 +50,13 @@ _FOLLOWED = {
 
 
 def judge(recording: Recording) -> list[Finding]:
-    """All findings of a recording: the worst first, and among equals the one that happened first."""
+    """All findings of a recording: the worst first, among equals the deepest cause, then the one that came first."""
     findings = _with_symptoms([finding for rule in RULES for finding in rule(recording)])
-    return sorted(findings, key=lambda item: (item.severity.rank, item.where.step is None, item.where.step or 0))
+    return sorted(findings, key=_rank)
+
+
+def _rank(item: Finding) -> tuple[int, int, bool, int]:
+    return item.severity.rank, depth(item.code), item.where.step is None, item.where.step or 0
 
 
 def _with_symptoms(findings: list[Finding]) -> list[Finding]:
@@ -66,7 +64,7 @@ def _with_symptoms(findings: list[Finding]) -> list[Finding]:
     dropped: set[int] = set()
     causes = []
     for cause in findings:
-        folded = [item for item in findings if item.code in _FOLDED.get(cause.code, ())]
+        folded = [item for item in findings if item.code in EXPLAINS.get(cause.code, ())]
         followed = [item for item in findings if item.code in _FOLLOWED.get(cause.code, ()) and _after(item, cause)]
         dropped |= {id(item) for item in folded}
         symptoms = tuple(dict.fromkeys(item.code for item in (*folded, *followed)))

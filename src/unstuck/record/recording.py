@@ -12,14 +12,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from unstuck.errors import RecordError
 from unstuck.findings.finding import jsonable
 from unstuck.places import Frame
 from unstuck.record.gradients import ClipRecord, OptimizerRecord, ScalerRecord, decoded, encoded
 from unstuck.record.incident import IncidentRecord, UpdateRecord
+from unstuck.record.kinds import kind_named, name_of_kind
 from unstuck.record.origin import Origin, TensorSummary
+from unstuck.record.plain import from_plain, to_plain
 from unstuck.record.series import Series, Thinner
 
 __all__ = ["RECORDING_NAME", "Recording", "load_recording"]
@@ -29,6 +31,8 @@ _FORMAT = 1
 _FLUSH_SECONDS = 1.0
 _BLOCK = 512
 """Losses that are written as one line."""
+
+Kept = TypeVar("Kept")
 
 
 class Recording:
@@ -42,6 +46,8 @@ class Recording:
         optimizers: what each optimiser took and did.
         clips: every line that clips gradients.
         scalers: every loss scaler.
+        records: what other instruments and trials have told, each a dataclass that :mod:`unstuck.record.kinds` lists.
+        unchecked: what could not be checked, and why: one phrase each.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -52,6 +58,9 @@ class Recording:
         self.optimizers: list[OptimizerRecord] = []
         self.clips: list[ClipRecord] = []
         self.scalers: list[ScalerRecord] = []
+        self.records: list[Any] = []
+        self.unchecked: list[str] = []
+        self._written: set[int] = set()
         self._thinners: dict[int, Thinner] = {}
         self._path = path
         self._file: IO[str] | None = None
@@ -72,6 +81,36 @@ class Recording:
         self.incidents.append(incident)
         self.flush()
         self._write({"event": "incident", **asdict(incident)})
+
+    def keep(self, record: Any, whole: bool = False) -> None:
+        """Keep a record of one of :data:`unstuck.record.kinds.KINDS`.
+
+        Args:
+            record: a dataclass; it may be changed until the recording is closed, unless it is ``whole``.
+            whole: nothing will be added to it, so that it is written now and survives a kill.
+        """
+        self.records.append(record)
+        if whole:
+            self._written.add(id(record))
+            self._write({"event": "record", "kind": name_of_kind(record), "record": to_plain(record)})
+
+    def all(self, kind: type[Kept]) -> list[Kept]:
+        """Every record of a class, in the order in which they were kept."""
+        return [item for item in self.records if isinstance(item, kind)]
+
+    def add_unchecked(self, phrase: str) -> None:
+        """Something could not be checked: ``batch mixing: not probed, the model draws random numbers``."""
+        if phrase not in self.unchecked:
+            self.unchecked.append(phrase)
+
+    def write_records(self) -> None:
+        """Write the records that could still change, at the end of a run."""
+        for record in self.records:
+            if id(record) not in self._written:
+                self._written.add(id(record))
+                self._write({"event": "record", "kind": name_of_kind(record), "record": to_plain(record)})
+        if self.unchecked:
+            self._write({"event": "unchecked", "phrases": self.unchecked})
 
     def set_facts(self, facts: dict[str, Any]) -> None:
         """What was seen of the program; later values replace earlier ones."""
@@ -123,6 +162,12 @@ class Recording:
         shorter.optimizers = [item.cut(step) for item in self.optimizers]
         shorter.clips = [item.cut(step) for item in self.clips]
         shorter.scalers = list(self.scalers)
+        shorter.unchecked = list(self.unchecked)
+        shorter.records = [
+            item.cut(step) if hasattr(item, "cut") else item
+            for item in self.records
+            if getattr(item, "step", None) is None or item.step < step
+        ]
         return shorter
 
     def flush(self) -> None:
@@ -203,6 +248,12 @@ def _replay_event(recording: Recording, event: dict[str, Any]) -> None:
             recording.optimizers[event["optimizer"]].norms.add_bucket(bucket)
     elif kind == "gradients":
         _replace_records(recording, [decoded(item) for item in event["records"]])
+    elif kind == "record":
+        known = kind_named(event["kind"])
+        if known is not None:  # a later version's is left out
+            recording.records.append(from_plain(known, event["record"]))
+    elif kind == "unchecked":
+        recording.unchecked += event["phrases"]
     elif kind == "facts":
         recording.facts.update(event)
     elif kind == "incident":

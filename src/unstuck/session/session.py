@@ -118,6 +118,7 @@ class Session:
         self._bus.run_ends()
         self.recording.set_facts(self._facts())
         self.recording.set_gradients()
+        self.recording.write_records()
         self.recording.close()
         return self._verdict(ending, elapsed)
 
@@ -140,7 +141,10 @@ class Session:
         return Verdict(
             findings=tuple(findings),
             watched=self._watched(),
-            unchecked=tuple(f"{name} was switched off: {error}" for name, _, error in self._bus.faults),
+            unchecked=(
+                *(f"{name} was switched off: {error}" for name, _, error in self._bus.faults),
+                *self.recording.unchecked,
+            ),
             cost=cost,
             stopped=self._stopped,
             ending="stopped" if self._stopped else ending.kind,

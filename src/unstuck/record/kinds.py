@@ -1,0 +1,29 @@
+"""The classes of records that a recording keeps beside losses, gradients and incidents, by the name on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unstuck.record.anatomy import Anatomy
+
+__all__ = ["KINDS", "kind_named", "name_of_kind"]
+
+KINDS: Mapping[str, type[Any]] = {
+    "anatomy": Anatomy,
+}
+"""Names never change their meaning: old recordings are read by them."""
+
+
+def kind_named(name: str) -> type[Any] | None:
+    """The class of a name, None for one that this version doesn't know."""
+    return KINDS.get(name)
+
+
+def name_of_kind(record: Any) -> str:
+    """The name under which a record is written.
+
+    Raises:
+        KeyError: its class isn't among the kinds.
+    """
+    return {kind: name for name, kind in KINDS.items()}[type(record)]
