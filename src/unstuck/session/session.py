@@ -24,9 +24,10 @@ from unstuck.instruments.moments import Moments
 from unstuck.instruments.step_limit import StepLimit
 from unstuck.record.recording import RECORDING_NAME, Recording
 from unstuck.session.explain import explain
+from unstuck.session.first_steps import FirstSteps
 from unstuck.session.live_trace import LiveTrace
 from unstuck.session.options import Ending, SessionOptions, Verdict
-from unstuck.signals import Bus
+from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
 from unstuck.sources.scope import ScopedBus
 
@@ -75,10 +76,17 @@ class Session:
         limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
         live = [] if self._live is None else [self._live]
         losses = Losses(self.recording, self._guard)
+        self._first_steps = FirstSteps(
+            self.recording,
+            self._guard,
+            compiles=lambda: self._source.compiles,
+            quiet=lambda: self._bus.working or self._source.loading > 0,
+        )
+        first: list[Listener] = [] if live else [self._first_steps]
         # The tracer closes before the guard looks, the guard looks before its moments are replaced, and gradients are
         # measured before what was done to them counts as done.
         self._bus = Bus(
-            [*live, self._guard, self._moments, self._inventory, gradients, clipping, losses, *limit],
+            [*live, *first, self._guard, self._moments, self._inventory, gradients, clipping, losses, *limit],
             passages=(StopRun,),
         )
         self._guard.optimizers.update({id(item): item for item in optimizers})
@@ -137,7 +145,7 @@ class Session:
         findings = judge(self.recording)
         cost = None
         if self._guard.passes and elapsed > 0.0:
-            cost = max(0.0, self._bus.seconds - self._excluded) / elapsed
+            cost = max(0.0, self._bus.seconds + self._first_steps.seconds - self._excluded) / elapsed
         return Verdict(
             findings=tuple(findings),
             watched=self._watched(),
@@ -155,7 +163,7 @@ class Session:
     # -- incidents ---------------------------------------------------------------------------------------------------
 
     def _wants_calls(self) -> bool:
-        return self._live is not None or self._moments.wants_calls
+        return self._live is not None or self._first_steps.wants_calls or self._moments.wants_calls
 
     def _on_incident(self, incident: Incident) -> None:
         begin = time.perf_counter()

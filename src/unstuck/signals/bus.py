@@ -7,6 +7,7 @@ empty function. An instrument that raises is switched off and reported: the user
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +40,10 @@ SIGNALS: dict[str, str] = {
 
 
 class Listener(Protocol):
-    """An instrument: any object with a ``name`` and methods called like signals."""
+    """An instrument: any object with a ``name`` and methods called like signals.
+
+    One that has something to undo should it be switched off has a method ``switched_off`` as well.
+    """
 
     name: str
 
@@ -90,6 +94,11 @@ class Bus:
         """Whether an instrument is at work in this thread, so that what the program does is done for it (a replay)."""
         return bool(self._depth) and _sends(sys._getframe(1))
 
+    @property
+    def working(self) -> bool:
+        """Whether an instrument is at work, in whatever thread."""
+        return self._depth > 0
+
     def _connect(self) -> None:
         for signal in SIGNALS:
             handlers = [
@@ -124,6 +133,10 @@ class Bus:
         self.faults.append((listener.name, signal, f"{type(error).__name__}: {error}"))
         self.listeners = [item for item in self.listeners if item is not listener]
         self._connect()
+        undo = getattr(listener, "switched_off", None)
+        if undo is not None:
+            with contextlib.suppress(Exception):
+                undo()
 
     def __getattr__(self, name: str) -> Handler:
         # Only for the type checker: signals are set as attributes when the bus is built.

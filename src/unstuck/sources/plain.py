@@ -36,6 +36,10 @@ class PlainSource:
     Args:
         bus: what to tell.
         compiled: models have been compiled before, so that no module hook may be set.
+
+    Attributes:
+        loading: loaders at work on a batch, in this process.
+        original_backward: torch's own ``torch.autograd.backward``.
     """
 
     def __init__(
@@ -52,7 +56,13 @@ class PlainSource:
         self._pid = os.getpid()
         self._in_backward = 0
         self._in_clip = False
+        self.loading = 0
         self.original_backward: Callable[..., None] = torch.autograd.backward
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the program has used ``torch.compile``."""
+        return self._compiles or self._begin_compiled
 
     def open(self) -> None:
         """Start watching."""
@@ -313,7 +323,11 @@ class PlainSource:
     def _wrap_loader_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            batch = original(iterator)
+            self.loading += 1
+            try:
+                batch = original(iterator)
+            finally:
+                self.loading -= 1
             self._bus.batch_drawn(iterator, batch, sys._getframe(1))
             self._arm()
             return batch

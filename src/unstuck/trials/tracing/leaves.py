@@ -55,6 +55,10 @@ class Leaves:
         self.batch = [(path, values) for path, tensor in tensors_in(batch) if (values := strided(tensor)) is not None]
         for path, tensor in self.batch:
             self._add("batch", path, tensor)
+        self.know(models)
+
+    def know(self, models: Mapping[str, torch.nn.Module]) -> None:
+        """Add the parameters and buffers of models."""
         top = roots(models)
         for name, model in top.items():
             for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
@@ -66,6 +70,22 @@ class Leaves:
     def _add(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         storage = self._memory.storage(tensor)
         self._known.setdefault(storage.key, []).append((kind, name, tensor))
+
+    def declare(self, batch: Any, lineage: Lineage | None) -> int | None:
+        """Add a batch that has only now come to light; returns its size."""
+        found = [(path, values) for path, tensor in tensors_in(batch) if (values := strided(tensor)) is not None]
+        size = next((tensor.shape[0] for _, tensor in found if tensor.dim()), None)
+        for path, tensor in found:
+            self._add("batch", path, tensor)
+            if lineage is not None and tensor.dim() and tensor.shape[0] == size:
+                lineage.seed(tensor)
+        self.batch += found
+        return size
+
+    def forget(self) -> None:
+        """Let go of every tensor."""
+        self._known.clear()
+        self.batch.clear()
 
     def seed(self, lineage: Lineage, batch_size: int | None) -> None:
         """Tell the lineage which tensors run over the samples."""

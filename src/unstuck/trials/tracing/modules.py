@@ -69,9 +69,20 @@ class ModuleStack:
                 return name
         return None
 
-    def open(self) -> None:
-        """Install the hooks."""
+    @property
+    def running(self) -> str | None:
+        """Class name of the innermost running module, whether it has a name or not; None outside of all."""
+        return type(self._running[-1]).__name__ if self._running else None
+
+    def rename(self, models: Mapping[str, torch.nn.Module]) -> None:
+        """Know these models from now on."""
+        self._names = module_names(models)
+
+    def open(self, inside: torch.nn.Module | None = None) -> None:
+        """Install the hooks; ``inside`` is running already."""
         self._running.clear()
+        if inside is not None:
+            self._running.append(inside)
         # Said of any compiled module that runs meanwhile, and of no concern: the hooks only count.
         warnings.filterwarnings("ignore", message=_COMPILED)
         self._filter = warnings.filters[0]

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -40,6 +41,8 @@ _POSITIONS = 4096
 _CANT_LOOK = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, AssertionError)
 
 Source = tuple[str, int, torch.Tensor]
+Observer = Callable[["Record", tuple[Any, ...], dict[str, Any], list[Source], "list[torch.Tensor | None]", Any], None]
+"""Record, arguments, keyword arguments, tensor inputs, their shadows before the operation, result."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Record:
         arguments: arguments and keyword arguments with stand-ins for floating point tensors, if a result is bad.
         places: flat positions of the first results that it may have turned bad itself, if elementwise.
         scalar: the number that it read out of a tensor, if that is all it did.
+        grad_mode: whether gradients were recorded.
     """
 
     time: int
@@ -112,6 +116,7 @@ class Record:
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     places: torch.Tensor | None = None
     scalar: float | None = None
+    grad_mode: bool = True
 
     @property
     def chain(self) -> tuple[Frame, ...]:
@@ -130,6 +135,12 @@ class Recorder(TorchDispatchMode):
         module: tells the path of the innermost module that runs.
         keep_bytes: budget for held inputs.
         stop: frame at which call chains end.
+        observer: called after every operation that could be looked at.
+        quiet: tells that an operation is none of the program's, so that it isn't looked at.
+
+    Attributes:
+        inert: while True operations pass without being looked at.
+        seconds: time spent looking.
     """
 
     def __init__(
@@ -139,6 +150,8 @@ class Recorder(TorchDispatchMode):
         module: Callable[[], str | None],
         keep_bytes: int,
         stop: FrameType | None,
+        observer: Observer | None = None,
+        quiet: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.memory = memory
@@ -151,10 +164,17 @@ class Recorder(TorchDispatchMode):
         self._budget = keep_bytes
         self._held: set[int] = set()
         self._stop = stop
+        self._observer = observer
+        self._quiet = quiet
+        self.inert = False
+        self.seconds = 0.0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if self.inert or (self._quiet is not None and self._quiet()):
+            return func(*args, **(kwargs or {}))
+        begin = time.perf_counter()
         keywords = dict(kwargs) if kwargs else {}
         op = operation(func)
         record = self._begin(op, func)
@@ -174,9 +194,11 @@ class Recorder(TorchDispatchMode):
             seen = True
         except _CANT_LOOK as error:
             self.failures.append(f"{op.name}: {error}")
+        self.seconds += time.perf_counter() - begin
         result = func(*args, **keywords)
         if not seen:
             return result
+        begin = time.perf_counter()
         try:
             with torch.no_grad():
                 if op.view:
@@ -185,8 +207,11 @@ class Recorder(TorchDispatchMode):
                     for entry, shadow in zip(record.inputs, shadows, strict=True):
                         entry.shadow = shadow
                     self._after(record, args, keywords, sources, shadows, result)
+                if self._observer is not None:
+                    self._observer(record, args, keywords, sources, shadows, result)
         except _CANT_LOOK as error:
             self.failures.append(f"{op.name}: {error}")
+        self.seconds += time.perf_counter() - begin
         return result
 
     def _begin(self, op: Operation, func: Any) -> Record:
@@ -204,9 +229,10 @@ class Recorder(TorchDispatchMode):
             derivative=derivative or (node is not None and engine is None and not lines),
             module=self._module(),
             node=where,
+            grad_mode=torch.is_grad_enabled(),
         )
         self.records.append(record)
-        if not record.derivative or torch.is_grad_enabled():
+        if not record.derivative or record.grad_mode:
             key = (threading.get_ident(), torch._C._autograd._get_sequence_nr() - 1)
             self.by_sequence.setdefault(key, []).append(record)
         return record
@@ -253,6 +279,10 @@ class Recorder(TorchDispatchMode):
                 for name in op.numbers
                 if isinstance(value := values.get(name), (int, float)) and not isinstance(value, bool)
             )
+
+    def look(self, tensor: torch.Tensor) -> Scan:
+        """What a strided tensor of floating point or complex numbers holds at present."""
+        return self._scan(self.memory.region(tensor), tensor)
 
     def _hold(self, entry: Input, tensor: torch.Tensor) -> None:
         assert entry.region is not None

@@ -1,0 +1,294 @@
+"""Traces a stretch of a live run and writes down what it does; the run's numbers are those without the trace."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from unstuck.places import Frame, is_user_file, user_chain
+from unstuck.record.anatomy import Anatomy, Mark, ModelPart, Op, Units, Value
+from unstuck.trials.anatomy.units import units_of
+from unstuck.trials.anatomy.values import Makers, described, integer_range, moments, samples_of
+from unstuck.trials.tracing.leaves import Leaves
+from unstuck.trials.tracing.lineage import Lineage
+from unstuck.trials.tracing.memory import Memory, strided
+from unstuck.trials.tracing.modules import ModuleStack, prefixed, roots
+from unstuck.trials.tracing.ops import bound_arguments, user_name
+from unstuck.trials.tracing.recorder import Record, Recorder
+
+__all__ = ["Anatomist"]
+
+MOST_OPS = 4000
+"""Operations of one anatomy: a few megabytes."""
+
+LONGEST = 1.5
+"""Seconds of looking after which an anatomy ends."""
+
+_NO_OPERATIONS = frozenset(("record_function_enter", "record_function_enter_new", "record_function_exit"))
+
+Span = tuple[float | None, float | None]
+_NOTHING: Span = (None, None)
+_NOT_PLAIN = object()
+
+
+class Anatomist:
+    """One trace, from :meth:`open` to :meth:`close`.
+
+    Args:
+        step: optimiser steps that are complete.
+        models: the program's modules by the variable that holds each.
+        quiet: tells that an operation is none of the program's.
+        lineage: follow which sample of the batch each element belongs to.
+    """
+
+    def __init__(
+        self, step: int, models: Mapping[str, torch.nn.Module], quiet: Callable[[], bool], lineage: bool = True
+    ) -> None:
+        self._step = step
+        self._memory = Memory()
+        self._leaves = Leaves(self._memory, models, None)
+        self._lineage = Lineage(self._memory) if lineage else None
+        self._makers = Makers(self._memory, self._leaves)
+        self._modules = ModuleStack(models)
+        self._recorder = Recorder(
+            self._memory, self._lineage, self._modules.innermost, 0, None, observer=self._observe, quiet=quiet
+        )
+        self._parts = _parts(models)
+        self._batch_size: int | None = None
+        self._chains: dict[tuple[tuple[Any, int], ...], int] = {}
+        self._chain_list: list[tuple[Frame, ...]] = []
+        self._ops: list[Op] = []
+        self._marks: list[Mark] = []
+        self._process = os.getpid()
+        self._spent = False
+
+    # -- the trace ---------------------------------------------------------------------------------------------------
+
+    def open(self, inside: torch.nn.Module | None = None) -> bool:
+        """Begin; False where another dispatch mode is active, below which ours could not be taken away again.
+
+        Args:
+            inside: a module whose forward is about to run.
+        """
+        if torch._C._len_torch_dispatch_stack():
+            return False
+        self._modules.open(inside)
+        self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        return True
+
+    def can_close(self) -> bool:
+        """Whether nothing that the program has entered meanwhile lies above."""
+        depth = torch._C._len_torch_dispatch_stack()
+        return depth > 0 and torch._C._get_dispatch_stack_at(depth - 1) is self._recorder
+
+    def close(self) -> Anatomy:
+        """End; call it only where :meth:`can_close` says so."""
+        self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        return self.abandon()
+
+    def abandon(self) -> Anatomy:
+        """Look at nothing more, where the trace can't be ended."""
+        self._recorder.inert = True
+        self._modules.close()
+        anatomy = Anatomy(
+            step=self._step,
+            batch_size=self._batch_size,
+            whole=not self._spent,
+            chains=tuple(self._chain_list),
+            ops=tuple(self._ops),
+            marks=tuple(self._marks),
+            parts=self._parts,
+            failures=tuple(dict.fromkeys(self._recorder.failures)),
+        )
+        self._recorder.records.clear()
+        self._recorder.by_sequence.clear()
+        self._leaves.forget()
+        self._memory.release()
+        return anatomy
+
+    @property
+    def seconds(self) -> float:
+        """Time spent looking."""
+        return self._recorder.seconds
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget is used up, so that nothing more is looked at."""
+        return self._spent
+
+    def pause(self) -> None:
+        """Look at nothing until :meth:`resume`: the update, the derivatives."""
+        self._recorder.inert = True
+
+    def resume(self) -> None:
+        """Look again, unless the budget is used up or the process is a fork."""
+        self._recorder.inert = self._spent or os.getpid() != self._process
+
+    # -- what the signals tell ---------------------------------------------------------------------------------------
+
+    def learn(self, models: Mapping[str, torch.nn.Module]) -> None:
+        """Know these models from now on."""
+        self._leaves.know(models)
+        self._modules.rename(models)
+        self._parts = _parts(models)
+
+    def declare(self, batch: Any) -> None:
+        """The step works on this batch."""
+        size = self._leaves.declare(batch, self._lineage)
+        if self._batch_size is None:
+            self._batch_size = size
+
+    def mark(
+        self,
+        kind: str,
+        frame: FrameType | None = None,
+        tensor: torch.Tensor | None = None,
+        optimizer: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Something happened here; see :class:`unstuck.record.anatomy.Mark`."""
+        if self._spent:
+            return
+        value = None
+        if tensor is not None and (seen := strided(tensor)) is not None:
+            value = self._value("loss", tensor, seen, None)
+        self._marks.append(Mark(kind, len(self._ops), self._chain_of(frame), value, optimizer, name))
+
+    def _chain_of(self, frame: FrameType | None) -> int:
+        if frame is None:
+            return -1
+        lines = []
+        at: FrameType | None = frame
+        while at is not None:
+            if is_user_file(at.f_code.co_filename):
+                lines.append((at.f_code, at.f_lineno))
+            at = at.f_back
+        key = tuple(lines)
+        if key not in self._chains:
+            self._chains[key] = len(self._chain_list)
+            self._chain_list.append(user_chain(frame))
+        return self._chains[key]
+
+    # -- operations --------------------------------------------------------------------------------------------------
+
+    def _observe(
+        self,
+        record: Record,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        sources: Sequence[tuple[str, int, torch.Tensor]],
+        shadows: Sequence[torch.Tensor | None],
+        result: Any,
+    ) -> None:
+        op = record.op
+        if op.name in _NO_OPERATIONS:
+            return
+        begin = time.perf_counter()
+        index = len(self._ops)
+        inputs = tuple(
+            self._value(name, tensor, tensor, shadow)
+            for (name, _, tensor), shadow in zip(sources, shadows, strict=True)
+        )
+        settings = {
+            name: plain
+            for name, value in bound_arguments(op, args, kwargs).items()
+            if (plain := _plain(value)) is not _NOT_PLAIN
+        }
+        written = [tensor for name, _, tensor in sources if name in op.written]
+        outputs = [
+            tensor
+            for item in (result if isinstance(result, (list, tuple)) else [result])
+            if isinstance(item, torch.Tensor) and (tensor := strided(item)) is not None
+        ]
+        for tensor in [*written, *outputs]:
+            self._makers.wrote(tensor, index, op.view)
+        known = not (op.view and inputs and inputs[0].leaf in ("parameter", "buffer"))
+        results = tuple(self._result(index, tensor, known) for tensor in outputs or written)
+        units: Units | None = None
+        backward = record.engine is not None or record.derivative
+        if not backward and outputs and sources:
+            units = units_of(user_name(op.name), settings, sources[0][2], outputs[0])
+        self._ops.append(
+            Op(
+                name=user_name(op.name),
+                chain=self._lines(record),
+                module=record.module,
+                running=self._modules.running,
+                backward=backward,
+                grad_mode=record.grad_mode,
+                settings=settings,
+                inputs=inputs,
+                outputs=results,
+                in_place=bool(written),
+                units=units,
+            )
+        )
+        if len(self._ops) >= MOST_OPS or self._recorder.seconds + time.perf_counter() - begin > LONGEST:
+            self._spent = True
+            self._recorder.inert = True
+
+    def _lines(self, record: Record) -> int:
+        if not record.lines:
+            return -1
+        known = self._chains.get(record.lines)
+        if known is None:
+            known = self._chains[record.lines] = len(self._chain_list)
+            self._chain_list.append(record.chain)
+        return known
+
+    def _value(self, argument: str, tensor: torch.Tensor, seen: torch.Tensor, shadow: torch.Tensor | None) -> Value:
+        samples = samples_of(shadow) if self._lineage is not None else None
+        maker = self._makers.of(seen)
+        span, middle = self._numbers(seen) if maker[0] is None else (_NOTHING, _NOTHING)
+        return described(argument, seen, maker, tensor.requires_grad, span, middle, samples)
+
+    def _result(self, index: int, tensor: torch.Tensor, looked_at: bool) -> Value:
+        samples = None
+        if self._lineage is not None:
+            samples = samples_of(self._lineage.of(tensor))
+        span, middle = self._numbers(tensor) if looked_at else (_NOTHING, _NOTHING)
+        return described("out", tensor, (index, None, None), None, span, middle, samples)
+
+    def _numbers(self, tensor: torch.Tensor) -> tuple[Span, Span]:
+        if tensor.is_floating_point():
+            seen = self._recorder.look(tensor)
+            return (seen.low, seen.high), moments(tensor)
+        return integer_range(tensor), _NOTHING
+
+
+def _plain(value: Any) -> Any:
+    """A setting as plain data, ``_NOT_PLAIN`` for tensors and objects."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, (list, tuple)):
+        items = [_plain(item) for item in value[:16]]
+        return _NOT_PLAIN if _NOT_PLAIN in items else items
+    return _NOT_PLAIN
+
+
+def _parts(models: Mapping[str, torch.nn.Module]) -> tuple[ModelPart, ...]:
+    top = roots(models)
+    return tuple(
+        ModelPart(
+            path=prefixed(name, path, len(top) > 1),
+            kind=type(module).__name__,
+            training=module.training,
+            parameters={key: tuple(item.shape) for key, item in module.named_parameters(recurse=False)},
+            frozen=tuple(key for key, item in module.named_parameters(recurse=False) if not item.requires_grad),
+            settings={
+                key: value
+                for key, value in vars(module).items()
+                if not key.startswith("_") and key != "training" and isinstance(value, (bool, int, float, str))
+            },
+            library=type(module).__module__.startswith("torch."),
+        )
+        for name, model in top.items()
+        for path, module in model.named_modules()
+    )
