@@ -32,6 +32,10 @@ class Callback:
         """
         return type(self).__qualname__
 
+    def _generate_state_key(self, **kwargs: Any) -> str:
+        """Return a state key made of the class's name and what tells instances apart, for :attr:`state_key`."""
+        return f"{type(self).__qualname__}{kwargs!r}"
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of this callback; empty for nothing."""
         return {}

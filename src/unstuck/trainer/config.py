@@ -17,6 +17,7 @@ __all__ = [
     "check_callbacks",
     "check_clipping",
     "parse_accumulation",
+    "parse_duration",
     "parse_loop_bounds",
     "parse_max_time",
     "refuse_unbuilt",
@@ -70,23 +71,35 @@ def parse_max_time(max_time: str | timedelta | dict[str, int] | None) -> timedel
     Raises:
         MisconfigurationException: anything else.
     """
-    if max_time is None or isinstance(max_time, timedelta):
-        return max_time
-    if isinstance(max_time, dict):
+    return parse_duration("Trainer(max_time", max_time)
+
+
+def parse_duration(argument: str, duration: str | timedelta | dict[str, int] | None) -> timedelta | None:
+    """Reads a duration: "DD:HH:MM:SS", a timedelta or its keywords.
+
+    Args:
+        argument: how errors name it, as in "Trainer(max_time".
+        duration: as given.
+
+    Raises:
+        MisconfigurationException: anything else.
+    """
+    if duration is None or isinstance(duration, timedelta):
+        return duration
+    if isinstance(duration, dict):
         try:
-            return timedelta(**max_time)
+            return timedelta(**duration)
         except TypeError as error:
             raise MisconfigurationException(
-                f"`Trainer(max_time={max_time!r})`: {error}; use timedelta's keywords."
+                f"`{argument}={duration!r})`: {error}; use timedelta's keywords."
             ) from error
-    if isinstance(max_time, str):
-        parts = max_time.strip().split(":")
+    if isinstance(duration, str):
+        parts = duration.strip().split(":")
         if len(parts) == 4 and all(part.isdigit() for part in parts):
             days, hours, minutes, seconds = map(int, parts)
             return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     raise MisconfigurationException(
-        f"`Trainer(max_time={max_time!r})` is no duration: pass text 'DD:HH:MM:SS', a timedelta, or a dict of its"
-        " keywords."
+        f"`{argument}={duration!r})` is no duration: pass text 'DD:HH:MM:SS', a timedelta, or a dict of its keywords."
     )
 
 
@@ -165,9 +178,7 @@ def refuse_unbuilt(
     *,
     strategy: Any,
     num_nodes: int,
-    profiler: Any,
     enable_checkpointing: bool | None,
-    enable_model_summary: bool | None,
     plugins: list[Any],
     sync_batchnorm: bool,
     model_registry: Any,
@@ -192,15 +203,9 @@ def refuse_unbuilt(
         raise MisconfigurationException(
             f"`Trainer(num_nodes={num_nodes!r})`: training on several machines isn't available."
         )
-    if profiler is not None:
-        raise MisconfigurationException(f"`Trainer(profiler={profiler!r})`: profilers aren't available.")
     if enable_checkpointing:
         raise MisconfigurationException(
             "`Trainer(enable_checkpointing=True)`: checkpoints aren't available. Leave it out."
-        )
-    if enable_model_summary:
-        raise MisconfigurationException(
-            "`Trainer(enable_model_summary=True)`: the model summary isn't available. Leave it out."
         )
     if sync_batchnorm:
         raise MisconfigurationException(

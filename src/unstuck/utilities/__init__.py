@@ -1,4 +1,6 @@
-"""The helpers of Lightning's ``utilities`` that users import, under the same names. Nothing is defined here."""
+"""The helpers of Lightning's ``utilities`` that users import, under the same names. Nothing is defined here;
+:mod:`unstuck.utilities.model_summary` is a module of its own.
+"""
 
 from __future__ import annotations
 
