@@ -41,6 +41,7 @@ def execute(run: Run) -> Any:
         The results of an evaluation, the predictions, or None for a fit.
     """
     try:
+        _start_profiler(run)
         _set_up(run)
         run.signals.install()
         run.module.zero_grad()
@@ -65,6 +66,13 @@ def execute(run: Run) -> Any:
             rank_zero_info(f"{error} Shutting down.")
         _fail(run, error)
         raise
+
+
+def _start_profiler(run: Run) -> None:
+    if run.profiler is not None:
+        local_rank = run.trainer.local_rank if run.trainer.world_size > 1 else None
+        run.profiler._lightning_module = run.module
+        run.profiler.setup(stage=run.state.fn, local_rank=local_rank, log_dir=run.trainer.log_dir)
 
 
 def _prepare_loop(run: Run) -> Callable[[Run], Any]:
@@ -102,6 +110,8 @@ def _finish(run: Run) -> None:
     run.module.__dict__["_current_fx_name"] = None
     for logger in run.trainer.loggers:
         logger.finalize("success")
+    if run.profiler is not None:
+        run.profiler.describe()
     run.state.status = TrainerStatus.FINISHED
     run.state.stage = None
 
@@ -247,6 +257,7 @@ def _fail(run: Run, error: BaseException) -> None:
         lambda: call_datamodule_hook(run.datamodule, "on_exception", error),
         finalize_loggers,
         lambda: _release(run),
+        lambda: None if run.profiler is None else run.profiler.describe(),
     ]
     for step in steps:
         try:

@@ -15,6 +15,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from unstuck.profilers.actions import profiled
+
 if TYPE_CHECKING:
     from unstuck.trainer.trainer import Trainer
 
@@ -99,9 +101,9 @@ def call_hook(
     try:
         for callback in trainer.callbacks if callbacks is None else callbacks:
             if has_own(name, callback):
-                getattr(callback, name)(trainer, module, *args, **kwargs)
+                _bound(trainer.active_profiler, callback, name, "Callback")(trainer, module, *args, **kwargs)
         if on_module and has_own(name, module):
-            return getattr(module, name)(*args, **kwargs)
+            return _bound(trainer.active_profiler, module, name, "LightningModule")(*args, **kwargs)
     finally:
         scope["_current_fx_name"] = before
     return None
@@ -110,10 +112,12 @@ def call_hook(
 def call_module_hook(module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Calls a hook on the module alone, whether or not it is the base class's version."""
     scope = module.__dict__
+    trainer = scope.get("_trainer")
+    profiler = None if trainer is None else trainer.active_profiler
     before = scope.get("_current_fx_name")
     scope["_current_fx_name"] = name
     try:
-        return getattr(module, name)(*args, **kwargs)
+        return _bound(profiler, module, name, "LightningModule")(*args, **kwargs)
     finally:
         scope["_current_fx_name"] = before
 
@@ -130,8 +134,11 @@ def bind_hook(trainer: Trainer, name: str) -> Callable[..., Any] | None:
     The callable takes the arguments after ``trainer`` and ``pl_module`` and returns the module's answer.
     """
     module = trainer.lightning_module
-    callbacks = [getattr(callback, name) for callback in trainer.callbacks if has_own(name, callback)]
-    own = getattr(module, name) if has_own(name, module) else None
+    profiler = trainer.active_profiler
+    callbacks = [
+        _bound(profiler, callback, name, "Callback") for callback in trainer.callbacks if has_own(name, callback)
+    ]
+    own = _bound(profiler, module, name, "LightningModule") if has_own(name, module) else None
     if not callbacks and own is None:
         return None
     scope = module.__dict__
@@ -147,3 +154,12 @@ def bind_hook(trainer: Trainer, name: str) -> Callable[..., Any] | None:
             scope["_current_fx_name"] = before
 
     return hook
+
+
+def _bound(profiler: Any, owner: Any, name: str, kind: str) -> Callable[..., Any]:
+    """A hook of a callback or module; its calls are profiled where a profiler is on."""
+    hook: Callable[..., Any] = getattr(owner, name)
+    if profiler is None:
+        return hook
+    key = getattr(owner, "state_key", type(owner).__qualname__) if kind == "Callback" else type(owner).__name__
+    return profiled(profiler, f"[{kind}]{key}.{name}", hook)

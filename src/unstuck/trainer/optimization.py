@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_warn
 from unstuck.places import display_path
+from unstuck.profilers.actions import profiled
 from unstuck.trainer.hooks import bind_hook, has_own
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ def bind_before_step(run: Run) -> Callable[[Optimizer], None] | None:
         module.configure_gradient_clipping(optimizer, gradient_clip_val=clip_val, gradient_clip_algorithm=algorithm)
         scope["_current_fx_name"] = before
 
+    clip = profiled(run.profiler, f"[LightningModule]{type(module).__name__}.configure_gradient_clipping", clip)
     if hook is None:
         return clip
 
@@ -266,16 +268,23 @@ class AutomaticStep:
         self._scope = module.__dict__
         self._progress = run.progress
         self._precision = run.precision
-        self._training_step = run.precision.wrap_step(module.training_step)
+        kind = f"[Strategy]{type(run.strategy).__name__}"
+        self._training_step = profiled(
+            run.profiler, f"{kind}.training_step", run.precision.wrap_step(module.training_step)
+        )
         self._optimizer: Any = run.strategy.optimizers[0]
         self._wrapped = run.strategy._lightning_optimizers[0]
         self._accumulate = run.settings.accumulate_grad_batches
-        self._backward = bind_backward(run)
+        self._backward = profiled(run.profiler, f"{kind}.backward", bind_backward(run))
         self._before_step = bind_before_step(run)
         self._wrapped.attach(run, self._before_step or _nothing, counts_steps=False)
         self._before_zero_grad = bind_hook(run.trainer, "on_before_zero_grad")
         self._own_zero_grad = module.optimizer_zero_grad if has_own("optimizer_zero_grad", module) else None
         self._own_optimizer_step = module.optimizer_step if has_own("optimizer_step", module) else None
+        if run.profiler is not None:
+            # The module's own version does the same as the shorter way past it.
+            action = f"[LightningModule]{type(module).__name__}.optimizer_step"
+            self._own_optimizer_step = profiled(run.profiler, action, module.optimizer_step)
         self._said = run.said
         self.takes_batch_idx = takes_batch_idx
         self._wants_outputs = wants_outputs
@@ -435,10 +444,13 @@ class ManualStep:
 
     def __init__(self, run: Run, takes_batch_idx: bool) -> None:
         self._scope = run.module.__dict__
-        self._training_step = run.precision.wrap_step(run.module.training_step)
+        kind = f"[Strategy]{type(run.strategy).__name__}"
+        self._training_step = profiled(
+            run.profiler, f"{kind}.training_step", run.precision.wrap_step(run.module.training_step)
+        )
         self._takes_batch_idx = takes_batch_idx
         before_step = bind_before_step(run) or _nothing
-        run.strategy.run_backward = bind_backward(run)
+        run.strategy.run_backward = profiled(run.profiler, f"{kind}.backward", bind_backward(run))
         for optimizer in run.strategy._lightning_optimizers:
             optimizer.attach(run, before_step, counts_steps=True)
 

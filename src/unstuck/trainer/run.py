@@ -53,6 +53,8 @@ class Run:
     precision: Precision
     logbook: Logbook
     signals: SignalGuard
+    profiler: Any
+    """Measures the parts of the run, None where nobody asked for it."""
     train: StageData
     val: StageData
     test: StageData

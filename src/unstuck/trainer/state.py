@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["Progress", "RunningStage", "TrainerFn", "TrainerState", "TrainerStatus"]
+__all__ = ["Place", "Progress", "RunningStage", "TrainerFn", "TrainerState", "TrainerStatus"]
 
 
 class _Name(str, Enum):
@@ -85,6 +85,29 @@ class TrainerState:
         return self.status.stopped
 
 
+class Place(str, Enum):
+    """Between which two things a fit stands, for a checkpoint that is saved there."""
+
+    BETWEEN = "between"
+    """Between two epochs, or before the first and after the last."""
+    EPOCH_START = "epoch_start"
+    """In the hooks at the start of an epoch."""
+    BATCH = "batch"
+    """In a batch that isn't done."""
+    BATCH_END = "batch_end"
+    """In or after the hooks at the end of a batch; a validation may be due."""
+    VALIDATING = "validating"
+    """In a validation."""
+    VALIDATED = "validated"
+    """A validation is done; what follows it at the end of a batch isn't."""
+    COMPLETE = "complete"
+    """All of a batch is done, and the next isn't drawn."""
+    EPOCH_END = "epoch_end"
+    """In the hooks at the end of an epoch."""
+    EPOCH_CLOSED = "epoch_closed"
+    """All of an epoch is done but for counting it."""
+
+
 @dataclass(slots=True)
 class Progress:
     """The counters of a fit.
@@ -116,3 +139,17 @@ class Progress:
     """Whether somebody asked the training to end at the next occasion."""
     num_training_batches: int | float = field(default=float("inf"))
     """Batches of an epoch, infinite if unknown."""
+    place: Place = Place.BETWEEN
+    """Where the fit stands between these counts."""
+    epochs_started: int = 0
+    """Epochs that were begun."""
+    global_step_before_epoch: int = 0
+    """Optimiser steps taken before this epoch."""
+    scheduler_steps: int = 0
+    """Steps of learning rate schedulers, over all of them."""
+    scheduler_steps_before_epoch: int = 0
+    """Those taken before this epoch."""
+    validation_batches: int = 0
+    """Batches of the last validation within the fit."""
+    validation_batches_of_epoch: int = 0
+    """Batches of all validations within this epoch."""

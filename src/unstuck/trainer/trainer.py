@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from unstuck.callbacks import Callback, RichProgressBar
+from unstuck.callbacks import Callback, RichModelSummary, RichProgressBar
 from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.loggers import DummyLogger, Logger, configure_loggers
 from unstuck.messages import rank_zero_info, rank_zero_warn, show_messages
+from unstuck.profilers import PassThroughProfiler, configure_profiler
 from unstuck.strategies import SingleDeviceStrategy
 from unstuck.trainer.accelerators import select_device
 from unstuck.trainer.bridge import LogConnector, LoopView, ResultsBridge
@@ -86,7 +87,7 @@ class Trainer:
         log_every_n_steps: how often step values go to the loggers (50).
         enable_checkpointing: checkpoints aren't available: None or False.
         enable_progress_bar: whether to show progress (True).
-        enable_model_summary: the summary isn't available: None or False.
+        enable_model_summary: whether a table of the layers is shown when a fit begins (True).
         accumulate_grad_batches: batches whose gradients make one optimiser step.
         gradient_clip_val: clip gradients at this norm or value; None or 0: don't.
         gradient_clip_algorithm: "norm" (the default) or "value".
@@ -94,7 +95,7 @@ class Trainer:
         benchmark: let cuDNN look for the fastest algorithms.
         inference_mode: whether evaluations outside of a fit use torch's inference mode (else ``no_grad``).
         use_distributed_sampler: whether loaders get a distributed sampler where there are several processes.
-        profiler: profilers aren't available: None.
+        profiler: "simple", "advanced", "pytorch", or a profiler; None for none.
         detect_anomaly: torch's anomaly mode during a fit; slow.
         barebones: without everything that costs time in a step.
         plugins: a :class:`~unstuck.trainer.precision.Precision` of your own.
@@ -173,13 +174,12 @@ class Trainer:
                 profiler=profiler,
             )
             logger, enable_progress_bar, log_every_n_steps, num_sanity_val_steps = False, False, 0, 0
+            enable_model_summary = False
         other_plugins = [plugin for plugin in as_list(plugins) if not isinstance(plugin, Precision)]
         refuse_unbuilt(
             strategy=strategy,
             num_nodes=num_nodes,
-            profiler=profiler,
             enable_checkpointing=enable_checkpointing,
-            enable_model_summary=enable_model_summary,
             plugins=other_plugins,
             sync_batchnorm=sync_batchnorm,
             model_registry=model_registry,
@@ -244,6 +244,7 @@ class Trainer:
         self._progress = Progress()
         self._logbook = Logbook(loggers, self._settings.log_every_n_steps)
         self._signals = SignalGuard()
+        self.profiler = profiler
         self.callbacks: list[Any] = as_list(callbacks)
         check_callbacks(self.callbacks, "`Trainer(callbacks=...)`")
         if self.checkpoint_callbacks:
@@ -252,12 +253,13 @@ class Trainer:
                 " aren't available."
             )
         self._add_progress_bar(enable_progress_bar)
+        self._add_model_summary(enable_model_summary)
         self._run: Run | None = None
         self._said: set[str] = set()
         self._deterministic, self._benchmark = deterministic, benchmark
         apply_determinism(deterministic)
         apply_benchmark(benchmark, deterministic)
-        self._announce(enable_checkpointing, enable_model_summary)
+        self._announce(enable_checkpointing)
 
     def _add_progress_bar(self, enable_progress_bar: bool | None) -> None:
         own = _named(self.callbacks, "ProgressBar")
@@ -271,7 +273,17 @@ class Trainer:
         if not own and enable_progress_bar is not False:
             self.callbacks.append(RichProgressBar())
 
-    def _announce(self, enable_checkpointing: bool | None, enable_model_summary: bool | None) -> None:
+    def _add_model_summary(self, enable_model_summary: bool | None) -> None:
+        own = _named(self.callbacks, "ModelSummary")
+        if own and enable_model_summary is False:
+            raise MisconfigurationException(
+                f"`enable_model_summary=False` contradicts the {type(own[0]).__name__} in `callbacks`; leave one of"
+                " them out."
+            )
+        if not own and enable_model_summary is not False:
+            self.callbacks.append(RichModelSummary())
+
+    def _announce(self, enable_checkpointing: bool | None) -> None:
         """Tells what was read in which way and what is off."""
         settings = self._settings
         for note in settings.limits.notes:
@@ -281,7 +293,6 @@ class Trainer:
                 "`overfit_batches` keeps its batches over all epochs, so `reload_dataloaders_every_n_epochs` is off."
             )
         off = ["checkpoints"] if enable_checkpointing is None else []
-        off += ["the model summary"] if enable_model_summary is None else []
         if settings.barebones:
             rank_zero_info(
                 "`Trainer(barebones=True)`: checkpoints, loggers, `self.log`, progress bar, model summary, sanity"
@@ -454,6 +465,7 @@ class Trainer:
             precision=self._precision,
             logbook=self._logbook,
             signals=self._signals,
+            profiler=self.active_profiler,
             train=StageData(sources["train"]),
             val=StageData(sources["val"]),
             test=StageData(sources["test"]),
@@ -888,6 +900,17 @@ class Trainer:
     def progress_bar_metrics(self) -> dict[str, float]:
         """The newest values for the progress bar."""
         return self._logbook.progress_bar_metrics
+
+    # Profiling.
+
+    @property
+    def profiler(self) -> Any:
+        """The profiler; one that does nothing where there is none. It can be set."""
+        return PassThroughProfiler() if self.active_profiler is None else self.active_profiler
+
+    @profiler.setter
+    def profiler(self, profiler: Any) -> None:
+        self.active_profiler = configure_profiler(profiler)
 
     # Callbacks.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unstuck.messages import PossibleUserWarning, rank_zero_info, rank_zero_warn
+from unstuck.profilers.actions import profiled
 from unstuck.trainer.data.combined import CombinedLoader, as_combined, iterate
 from unstuck.trainer.data.limits import resolve_limit, resolve_val_check_interval
 from unstuck.trainer.data.loaders import (
@@ -151,6 +152,10 @@ def bind_transfer(run: Run) -> Transfer:
 
     The callable takes a batch and the index of its loader.
     """
+    return profiled(run.profiler, f"[Strategy]{type(run.strategy).__name__}.batch_to_device", _bind_transfer(run))
+
+
+def _bind_transfer(run: Run) -> Transfer:
     precision, device = run.precision, run.strategy.root_device
     owners = {
         name: _owner(run, name)

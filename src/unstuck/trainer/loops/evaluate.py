@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from unstuck.errors import MisconfigurationException
+from unstuck.profilers.actions import profiled, profiled_batches
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, is_overridden, takes_argument
 from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation
@@ -102,11 +103,16 @@ def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> None:
     module, logbook, trainer, seen = run.module, run.logbook, run.trainer, data.seen
     transfer = bind_transfer(run)
     on_start, on_end = bind_hook(trainer, f"on_{name}_batch_start"), bind_hook(trainer, f"on_{name}_batch_end")
+    kind = type(run.strategy).__name__
     step = run.precision.wrap_step(getattr(module, f"{name}_step"))
+    step = profiled(run.profiler, f"[Strategy]{kind}.{name}_step", step)
+    prefix = "test" if name == "test" else "val"
     takes_batch_idx = takes_argument(getattr(module, f"{name}_step"), "batch_idx", min_positional=2)
     scope, signals, sanity = module.__dict__, run.signals, run.state.stage == RunningStage.SANITY_CHECKING
     current = 0
-    for batch, batch_idx, dataloader_idx, is_last in data.batches:
+    for batch, batch_idx, dataloader_idx, is_last in profiled_batches(
+        run.profiler, f"[_EvaluationLoop].{prefix}_next", data.batches
+    ):
         if dataloader_idx != current:
             logbook.close_dataloader()
             current = dataloader_idx

@@ -11,6 +11,7 @@ import torch
 
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
+from unstuck.profilers.actions import profiled, profiled_batches
 from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
@@ -58,9 +59,10 @@ def fit(run: Run) -> None:
         return
     torch.set_grad_enabled(True)
     _start(run)
+    train_epoch = profiled(run.profiler, "run_training_epoch", _train_epoch)
     while not _is_done(run):
         _start_epoch(run)
-        _train_epoch(run)
+        train_epoch(run)
         _end_epoch(run)
         if run.signals.received_sigterm:
             raise TerminationRequested("the fit")
@@ -134,6 +136,7 @@ def _train_epoch(run: Run) -> None:
     transfer = bind_transfer(run)
     on_start, on_end = bind_hook(run.trainer, "on_train_batch_start"), bind_hook(run.trainer, "on_train_batch_end")
     step = _bind_step(run, wants_outputs=on_end is not None)
+    run_step = profiled(run.profiler, "run_training_batch", step.run)
     schedulers = _bind_schedulers(run)
     accumulate = settings.accumulate_grad_batches
     automatic = module.automatic_optimization
@@ -143,7 +146,9 @@ def _train_epoch(run: Run) -> None:
     stop_at = _deadline(run, settings.max_time)
     last = progress.num_training_batches
 
-    for batch, batch_idx, _, is_last in batches:
+    for batch, batch_idx, _, is_last in profiled_batches(
+        run.profiler, "[_TrainingEpochLoop].train_dataloader_next", batches
+    ):
         progress.batch_idx = batch_idx
         progress.total_batch_idx += 1
         progress.batches_ready += 1
@@ -162,7 +167,7 @@ def _train_epoch(run: Run) -> None:
                 progress.is_last_batch = is_final = True
                 progress.accumulating = accumulating = False
             else:
-                outputs = step.run(batch, batch_idx, accumulating)
+                outputs = run_step(batch, batch_idx, accumulating)
         if schedulers is not None:
             if not accumulating:
                 schedulers("step", False)

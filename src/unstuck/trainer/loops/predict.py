@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from unstuck.messages import rank_zero_warn
+from unstuck.profilers.actions import profiled, profiled_batches
 from unstuck.trainer.data.transfer import move_data_to_device
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
 from unstuck.trainer.interrupts import TerminationRequested
@@ -70,10 +71,13 @@ def _run_batches(run: Run, numbered: bool) -> list[list[Any]]:
     transfer = bind_transfer(run)
     on_start, on_end = bind_hook(trainer, "on_predict_batch_start"), bind_hook(trainer, "on_predict_batch_end")
     step = run.precision.wrap_step(module.predict_step)
+    step = profiled(run.profiler, f"[Strategy]{type(run.strategy).__name__}.predict_step", step)
     takes_batch_idx = takes_argument(module.predict_step, "batch_idx", min_positional=2)
     scope = module.__dict__
     predictions: list[list[Any]] = [[] for _ in data.combined.flattened]
-    for batch, batch_idx, dataloader_idx, is_last in data.batches:
+    for batch, batch_idx, dataloader_idx, is_last in profiled_batches(
+        run.profiler, "[_PredictionLoop].predict_next", data.batches
+    ):
         batch = transfer(batch, dataloader_idx)
         position = (batch, batch_idx, dataloader_idx) if numbered else (batch, batch_idx)
         if on_start is not None:
