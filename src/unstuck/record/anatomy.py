@@ -140,6 +140,10 @@ class ModelPart:
         frozen: of these, names that don't require gradients.
         settings: plain numbers and strings among its attributes (``p``, ``momentum``, ``num_features``).
         library: whether its class is torch's own.
+        made_at: index into :attr:`Anatomy.chains`: the user's line that made it; -1 where it isn't known (made before
+            the session, a copy).
+        filled_at: the same by name for its own parameters: the line that filled each last, by its construction or by
+            ``torch.nn.init``; without those that aren't known.
     """
 
     path: str
@@ -149,6 +153,8 @@ class ModelPart:
     frozen: tuple[str, ...]
     settings: dict[str, Any]
     library: bool
+    made_at: int = -1
+    filled_at: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

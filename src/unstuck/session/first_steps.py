@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 import torch
 
+from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.guard import Guard
 from unstuck.instruments.inventory import find_models
 from unstuck.record.recording import Recording
@@ -30,6 +31,7 @@ class FirstSteps:
     Args:
         recording: where the anatomies go.
         guard: counts the steps and knows the optimisers.
+        constructions: knows the lines that made modules and filled parameters.
         compiles: tells whether the program uses ``torch.compile``, which a trace would change.
         quiet: tells whether what runs is none of the program's.
     """
@@ -37,10 +39,16 @@ class FirstSteps:
     name = "first steps"
 
     def __init__(
-        self, recording: Recording, guard: Guard, compiles: Callable[[], bool], quiet: Callable[[], bool]
+        self,
+        recording: Recording,
+        guard: Guard,
+        constructions: Constructions,
+        compiles: Callable[[], bool],
+        quiet: Callable[[], bool],
     ) -> None:
         self._recording = recording
         self._guard = guard
+        self._constructions = constructions
         self._compiles = compiles
         self._quiet = quiet
         self._now: Anatomist | None = None
@@ -144,7 +152,13 @@ class FirstSteps:
                 "what the first steps compute: not traced, since the program compiles and a trace would change that"
             )
             return None
-        now = Anatomist(self._guard.steps + int(checkup), self._models(frame, inside), self._quiet, lineage=not checkup)
+        now = Anatomist(
+            self._guard.steps + int(checkup),
+            self._models(frame, inside),
+            self._quiet,
+            self._constructions,
+            lineage=not checkup,
+        )
         if not now.open(inside):
             return None
         self._now, self._open, self._declared = now, True, False

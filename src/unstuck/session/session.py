@@ -16,6 +16,7 @@ import torch
 from unstuck.diagnosis import judge
 from unstuck.errors import MisconfigurationException
 from unstuck.instruments.clipping import Clipping
+from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.gradients import Gradients
 from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.inventory import Inventory
@@ -76,13 +77,15 @@ class Session:
         limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
         live = [] if self._live is None else [self._live]
         losses = Losses(self.recording, self._guard)
+        constructions = Constructions()
         self._first_steps = FirstSteps(
             self.recording,
             self._guard,
+            constructions,
             compiles=lambda: self._source.compiles,
             quiet=lambda: self._bus.working or self._source.loading > 0,
         )
-        first: list[Listener] = [] if live else [self._first_steps]
+        first: list[Listener] = [] if live else [self._first_steps, constructions]
         # The tracer closes before the guard looks, the guard looks before its moments are replaced, and gradients are
         # measured before what was done to them counts as done.
         self._bus = Bus(

@@ -17,8 +17,13 @@ from typing import Any, Protocol
 __all__ = ["SIGNALS", "Bus", "Listener"]
 
 SIGNALS: dict[str, str] = {
+    "module_created": "(module, frame): torch.nn.Module.__init__ ran",
+    "parameter_registered": "(parameter, frame): a module got a parameter",
+    "tensor_filled": "(tensor, frame): a function of torch.nn.init filled a tensor",
     "optimizer_created": "(optimizer, frame): an optimiser was constructed",
+    "loader_created": "(loader, frame): a loader was constructed",
     "epoch_begins": "(iterator, loader): a loader starts to be iterated",
+    "indices_drawn": "(iterator, indices): a loader's sampler told which samples are in a batch to come",
     "batch_drawn": "(iterator, batch, frame): a loader gave a batch",
     "forward_begins": "(module, args, kwargs, frame): the first module call of a pass that may be differentiated",
     "backward_begins": "(tensors, frame): gradients of tensors are about to be computed",

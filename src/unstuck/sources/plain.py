@@ -19,6 +19,7 @@ from torch.optim import optimizer as optimizer_hooks
 from torch.utils.data import dataloader
 
 from unstuck.signals import Bus
+from unstuck.sources.constructions import watch_constructions
 from unstuck.sources.patching import Patches
 from unstuck.sources.scope import ScopedBus
 
@@ -72,6 +73,7 @@ class PlainSource:
         self._patches.add(self._disarm)
         self._patches.add(optimizer_hooks.register_optimizer_step_pre_hook(self._step_begins).remove)
         self._patches.add(optimizer_hooks.register_optimizer_step_post_hook(self._step_ended).remove)
+        watch_constructions(self._patches, self._bus)
         patch(torch.optim.Optimizer, "__init__", self._wrap_optimizer_init)
         patch(torch.optim.Optimizer, "zero_grad", self._wrap_zero_grad)
         patch(torch.nn.Module, "zero_grad", self._wrap_zero_grad)
@@ -89,7 +91,9 @@ class PlainSource:
         patch(scaler, "step", self._wrap_scaler_step)
         patch(torch.optim.lr_scheduler.LRScheduler, "step", self._wrap_schedule_step)
         patch(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._wrap_schedule_step)
+        patch(dataloader.DataLoader, "__init__", self._wrap_loader_init)
         patch(dataloader.DataLoader, "__iter__", self._wrap_loader_iter)
+        patch(dataloader._BaseDataLoaderIter, "_next_index", self._wrap_loader_index)
         patch(dataloader._BaseDataLoaderIter, "__next__", self._wrap_loader_next)
         patch(torch, "compile", self._wrap_compile)
         if self._begin_compiled:
@@ -319,6 +323,23 @@ class PlainSource:
             return iterator
 
         return __iter__
+
+    def _wrap_loader_init(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(loader, *args, **kwargs)
+            self._bus.loader_created(loader, sys._getframe(1))
+
+        return __init__
+
+    def _wrap_loader_index(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def _next_index(iterator: Any) -> Any:
+            indices = original(iterator)
+            self._bus.indices_drawn(iterator, indices)
+            return indices
+
+        return _next_index
 
     def _wrap_loader_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
 
+from unstuck.instruments.constructions import Constructions
 from unstuck.places import Frame, is_user_file, user_chain
 from unstuck.record.anatomy import Anatomy, Mark, ModelPart, Op, Units, Value
 from unstuck.trials.anatomy.units import units_of
@@ -43,13 +44,21 @@ class Anatomist:
         step: optimiser steps that are complete.
         models: the program's modules by the variable that holds each.
         quiet: tells that an operation is none of the program's.
+        constructions: knows the lines that made modules and filled parameters.
         lineage: follow which sample of the batch each element belongs to.
     """
 
     def __init__(
-        self, step: int, models: Mapping[str, torch.nn.Module], quiet: Callable[[], bool], lineage: bool = True
+        self,
+        step: int,
+        models: Mapping[str, torch.nn.Module],
+        quiet: Callable[[], bool],
+        constructions: Constructions,
+        lineage: bool = True,
     ) -> None:
         self._step = step
+        self._chains: dict[tuple[Any, ...], int] = {}
+        self._chain_list: list[tuple[Frame, ...]] = []
         self._memory = Memory()
         self._leaves = Leaves(self._memory, models, None)
         self._lineage = Lineage(self._memory) if lineage else None
@@ -58,10 +67,9 @@ class Anatomist:
         self._recorder = Recorder(
             self._memory, self._lineage, self._modules.innermost, 0, None, observer=self._observe, quiet=quiet
         )
-        self._parts = _parts(models)
+        self._constructions = constructions
+        self._parts = self._parts_of(models)
         self._batch_size: int | None = None
-        self._chains: dict[tuple[tuple[Any, int], ...], int] = {}
-        self._chain_list: list[tuple[Frame, ...]] = []
         self._ops: list[Op] = []
         self._marks: list[Mark] = []
         self._process = os.getpid()
@@ -135,7 +143,7 @@ class Anatomist:
         """Know these models from now on."""
         self._leaves.know(models)
         self._modules.rename(models)
-        self._parts = _parts(models)
+        self._parts = self._parts_of(models)
 
     def declare(self, batch: Any) -> None:
         """The step works on this batch."""
@@ -173,6 +181,36 @@ class Anatomist:
             self._chains[key] = len(self._chain_list)
             self._chain_list.append(user_chain(frame))
         return self._chains[key]
+
+    def _index(self, chain: tuple[Frame, ...]) -> int:
+        if not chain:
+            return -1
+        if chain not in self._chains:
+            self._chains[chain] = len(self._chain_list)
+            self._chain_list.append(chain)
+        return self._chains[chain]
+
+    def _parts_of(self, models: Mapping[str, torch.nn.Module]) -> tuple[ModelPart, ...]:
+        made, filled = self._constructions.of_module, self._constructions.of_parameter
+        return tuple(
+            ModelPart(
+                path=path,
+                kind=type(module).__name__,
+                training=module.training,
+                parameters={key: tuple(item.shape) for key, item in own.items()},
+                frozen=tuple(key for key, item in own.items() if not item.requires_grad),
+                settings={
+                    key: value
+                    for key, value in vars(module).items()
+                    if not key.startswith("_") and key != "training" and isinstance(value, (bool, int, float, str))
+                },
+                library=type(module).__module__.startswith("torch."),
+                made_at=self._index(made(module)),
+                filled_at={key: at for key, item in own.items() if (at := self._index(filled(item))) >= 0},
+            )
+            for path, module in _modules_of(models)
+            for own in (dict(module.named_parameters(recurse=False)),)
+        )
 
     # -- operations --------------------------------------------------------------------------------------------------
 
@@ -273,22 +311,9 @@ def _plain(value: Any) -> Any:
     return _NOT_PLAIN
 
 
-def _parts(models: Mapping[str, torch.nn.Module]) -> tuple[ModelPart, ...]:
+def _modules_of(models: Mapping[str, torch.nn.Module]) -> Iterator[tuple[str, torch.nn.Module]]:
+    """(path, module) of every module of the models."""
     top = roots(models)
-    return tuple(
-        ModelPart(
-            path=prefixed(name, path, len(top) > 1),
-            kind=type(module).__name__,
-            training=module.training,
-            parameters={key: tuple(item.shape) for key, item in module.named_parameters(recurse=False)},
-            frozen=tuple(key for key, item in module.named_parameters(recurse=False) if not item.requires_grad),
-            settings={
-                key: value
-                for key, value in vars(module).items()
-                if not key.startswith("_") and key != "training" and isinstance(value, (bool, int, float, str))
-            },
-            library=type(module).__module__.startswith("torch."),
-        )
-        for name, model in top.items()
-        for path, module in model.named_modules()
-    )
+    for name, model in top.items():
+        for path, module in model.named_modules():
+            yield prefixed(name, path, len(top) > 1), module
