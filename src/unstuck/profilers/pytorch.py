@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -142,7 +143,10 @@ class PyTorchProfiler(Profiler):
         if self.profiler is None or self._steps is None or kind is None or self._emit_nvtx:
             return
         self._steps.kind = self._step_kind = kind
-        self.profiler.step()
+        with warnings.catch_warnings():
+            # torch warns that a second trace replaces the first one, which is kept here.
+            warnings.filterwarnings("ignore", ".*Profiler clears events", UserWarning)
+            self.profiler.step()
 
     def _may_begin(self, action: str) -> bool:
         """With a Trainer it begins at the first step, when the number of steps is known; else at once."""
@@ -174,7 +178,7 @@ class PyTorchProfiler(Profiler):
 
     def _keep(self, profile: Any) -> None:
         """A trace is complete."""
-        self._traces[self._step_kind] = _without_annotated_devices(profile.events())
+        self._traces[self._step_kind] = profile.events()
         if self._on_trace_ready is not None:
             self._on_trace_ready(profile)
         elif self._export_to_chrome and self.dirpath is None:
@@ -187,7 +191,9 @@ class PyTorchProfiler(Profiler):
         self._end()
         texts = {}
         for kind, events in self._traces.items():
-            averages = events.key_averages(group_by_input_shapes=self._group_by_input_shapes)
+            averages = _without_spans_on_device(
+                events.key_averages(group_by_input_shapes=self._group_by_input_shapes), events
+            )
             table = averages.table(sort_by=self._sort_by_key, row_limit=self._row_limit, **self._table_kwargs)
             texts["records" if len(self._traces) == 1 else f"records of {kind}"] = table
         return self._stats_to_str(texts) if texts else ""
@@ -286,19 +292,20 @@ def _batches(module: Any, kind: str) -> float:
     return float(sum(of_kind) if isinstance(of_kind, list) else of_kind)
 
 
-def _without_annotated_devices(events: Any) -> EventList:
+def _without_spans_on_device(averages: EventList, events: EventList) -> EventList:
     """Leave out the marks of spans on the device's own time line.
 
     Such a mark stands for the kernels below it, which are listed themselves: counted as well, the shares of all rows
     would add up to many times the total.
     """
     kept = [
-        event
-        for event in events
-        if not (getattr(event, "is_user_annotation", False) and event.device_type != DeviceType.CPU)
+        average for average in averages if not (average.is_user_annotation and average.device_type != DeviceType.CPU)
     ]
     return EventList(
-        kept, use_device=getattr(events, "_use_device", None), profile_memory=getattr(events, "_profile_memory", False)
+        kept,
+        use_device=getattr(events, "_use_device", None),
+        profile_memory=getattr(events, "_profile_memory", False),
+        with_flops=getattr(events, "_with_flops", False),
     )
 
 
