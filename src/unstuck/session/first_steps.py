@@ -126,16 +126,31 @@ class FirstSteps:
             self._checkup += 1
             self._begin(frame, None, checkup=True)
 
+    def compile_begins(self) -> None:
+        self._leave()
+        self._alone()
+
     def run_ends(self) -> None:
-        self._end()
-        self.switched_off()
+        self._leave()
 
     def switched_off(self) -> None:
-        """Nothing more is asked of it: an open trace is ended, or at least made blind."""
+        """Nothing more is asked of it."""
+        self._leave()
+
+    def _leave(self) -> None:
+        """An open trace is ended, or at least made blind."""
         now, self._now = self._now, None
         if self._open and now is not None:
             self._recording.keep(now.close() if now.can_close() else now.abandon(), whole=True)
         self._open, self._done = False, True
+
+    def _alone(self) -> None:
+        """Trace nothing more: compiled code would be compiled otherwise."""
+        if self._checkup < len(_CHECKUPS):
+            self._checkup = len(_CHECKUPS)
+            self._recording.add_unchecked(
+                "what single steps compute: not traced, since the program compiles and a trace would change that"
+            )
 
     # -- one anatomy -------------------------------------------------------------------------------------------------
 
@@ -147,10 +162,7 @@ class FirstSteps:
             return None
         if self._compiles():
             self._done = True
-            self._checkup = len(_CHECKUPS)
-            self._recording.add_unchecked(
-                "what the first steps compute: not traced, since the program compiles and a trace would change that"
-            )
+            self._alone()
             return None
         now = Anatomist(
             self._guard.steps + int(checkup),

@@ -39,6 +39,7 @@ SIGNALS: dict[str, str] = {
     "step_begins": "(optimizer, closure, frame): an optimiser step is about to act",
     "step_ended": "(optimizer, frame): it has acted",
     "schedule_stepped": "(scheduler): a learning-rate schedule moved",
+    "compile_begins": "(): torch.compile is about to be used",
     "run_ends": "(): nothing more will happen",
 }
 """Every signal with its arguments; the first word in the brackets is a positional argument."""

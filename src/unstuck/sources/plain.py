@@ -58,12 +58,15 @@ class PlainSource:
         self._in_backward = 0
         self._in_clip = False
         self.loading = 0
+        self._backends_before = _backends()
         self.original_backward: Callable[..., None] = torch.autograd.backward
 
     @property
     def compiles(self) -> bool:
-        """Whether the program has used ``torch.compile``."""
-        return self._compiles or self._begin_compiled
+        """Whether the program has used ``torch.compile``, if only through a name imported before the patch."""
+        frames = sys.modules.get("torch._dynamo.eval_frame")
+        backends = getattr(frames, "cached_backends", {}).values()  # torch's own ``disable`` is held there as None
+        return self._compiles or self._begin_compiled or any(backend is not None for backend in backends)
 
     def open(self) -> None:
         """Start watching."""
@@ -142,6 +145,7 @@ class PlainSource:
         @functools.wraps(original)
         def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - it stands for torch.compile
             self._disarm()
+            self._bus.compile_begins()
             compiled = original(*args, **kwargs)
             self._without_module_hook()
             return compiled
@@ -354,3 +358,10 @@ class PlainSource:
             return batch
 
         return __next__
+
+
+def _backends() -> set[int]:
+    """Backends that something has been compiled with so far, by identity."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    known: dict[int, Any] = getattr(frames, "cached_backends", {})
+    return {key for key, backend in known.items() if callable(backend)}
