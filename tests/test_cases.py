@@ -24,6 +24,7 @@ IMPLEMENTED = (
     "numerics.nonfinite-backward",
     "numerics.nonfinite-parameter",
     "data.nonfinite-input",
+    "numerics.low-precision-overflow",
 )
 
 _spec = importlib.util.spec_from_file_location("judge", CASES / "judge.py")

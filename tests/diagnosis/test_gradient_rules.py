@@ -8,6 +8,8 @@ import pytest
 
 from tests.session.watching import Watched, watch
 from unstuck.diagnosis import judge
+from unstuck.diagnosis.rules import numerics_scaler_stuck
+from unstuck.findings import Severity
 from unstuck.record.recording import load_recording
 from unstuck.session import SessionOptions
 
@@ -346,8 +348,10 @@ def test_a_scaler_for_one_of_two_optimisers(tmp_path: Path) -> None:
 
 def test_a_scaler_that_never_finds_its_scale(tmp_path: Path) -> None:
     run = scaled(tmp_path, spoil="loss = loss + 0 * (x[:1] * 1e30).sum().sqrt() * (model[0].weight * 0).sum().sqrt()")
-    assert loud(run) == ["numerics.scaler-stuck"]
-    finding = run.finding
+    # what isn't finite at any scale is the cause, and the scaler's skips follow from it
+    assert loud(run) == ["numerics.nonfinite-backward"]
+    assert run.finding.severity is Severity.ERROR and run.finding.symptoms == ("numerics.scaler-stuck",)
+    (finding,) = numerics_scaler_stuck.rule(run.session.recording)
     assert finding.where.line == run.line_of("# STEP") and finding.where.step == 0
     assert finding.evidence["skipped"] == 60 and finding.evidence["scale after it"] < 1.0
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.session.watching import watch
+from unstuck.findings import Severity
 from unstuck.session import SessionOptions
 
 LOOP = """
@@ -289,7 +290,8 @@ HEALTHY = {
 def test_what_the_program_drops_or_intends_is_no_incident(name: str, tmp_path: Path) -> None:
     run = watch(HEALTHY[name], tmp_path)
     assert run.stopped is None
-    assert run.verdict.findings == ()
+    # a step that a scaler drops is worth knowing and no more
+    assert [item for item in run.verdict.findings if item.severity is not Severity.INFO] == []
     assert run.verdict.watched
 
 

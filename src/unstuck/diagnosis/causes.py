@@ -79,8 +79,9 @@ _BLOWS_UP = (
 )
 
 EXPLAINS: Mapping[str, tuple[str, ...]] = {
+    "data.nonfinite-input": ("numerics.scaler-stuck",),
     "numerics.amp-order": ("optim.exploding-gradient", "optim.vanishing-gradient", "optim.clip-too-tight"),
-    "numerics.low-precision-overflow": ("numerics.scaler-stuck",),
+    "numerics.low-precision-overflow": (*_CANT_LEARN, "numerics.scaler-stuck"),
     "loss.disconnected": (*_CANT_LEARN, "model.no-gradient", "optim.no-step"),
     "optim.stale-parameters": (*_CANT_LEARN, "optim.missing-parameters", "model.no-gradient", "optim.no-step"),
     "optim.missing-parameters": _CANT_LEARN,
@@ -112,6 +113,8 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "loss.scale": ("optim.lr-too-low", "optim.lr-too-high", "optim.vanishing-gradient", "optim.exploding-gradient"),
     "model.bad-init-scale": (*_BLOWS_UP, "optim.lr-too-low"),
     "optim.lr-too-high": ("optim.exploding-gradient", "model.dead-units", "model.saturated-units"),
+    "numerics.nonfinite-backward": ("numerics.scaler-stuck",),
+    "numerics.nonfinite-forward": ("numerics.scaler-stuck",),
     "model.dead-units": ("optim.vanishing-gradient", "optim.lr-too-low"),
     "model.saturated-units": ("optim.vanishing-gradient", "optim.lr-too-low"),
     "optim.vanishing-gradient": ("optim.lr-too-low",),

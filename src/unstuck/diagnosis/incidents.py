@@ -7,15 +7,28 @@ from typing import Any
 from unstuck.diagnosis.remedies import Advice, advise
 from unstuck.findings import Finding, Severity, Where
 from unstuck.places import Frame
-from unstuck.record.incident import IncidentRecord
+from unstuck.record.incident import IncidentRecord, PrecisionRecord, SkippedStep
 from unstuck.record.origin import Origin, TensorSummary
+from unstuck.record.recording import Recording
 
-__all__ = ["code_of", "evidence_of", "incident_notes", "operation_finding", "where_of"]
+__all__ = ["all_incidents", "code_of", "evidence_of", "incident_notes", "operation_finding", "severity_of", "where_of"]
+
+
+def all_incidents(recording: Recording) -> list[IncidentRecord]:
+    """The incidents of a run, those of steps that a loss scaler has skipped among them."""
+    return [*recording.incidents, *(item.incident for item in recording.all(SkippedStep))]
+
+
+def severity_of(recording: Recording, incident: IncidentRecord) -> Severity:
+    """An error, but merely worth knowing where a loss scaler has dropped the step, so that nothing was spoilt."""
+    return Severity.ERROR if any(item is incident for item in recording.incidents) else Severity.INFO
 
 
 def code_of(incident: IncidentRecord) -> str | None:
     """The finding code of an incident; None if too little is known to name one."""
     origin = incident.origin
+    if incident.precision is not None and incident.precision.finite:
+        return "numerics.low-precision-overflow"
     if incident.kind in ("parameter", "state") or (origin is not None and origin.leaf == "parameter"):
         return "numerics.nonfinite-parameter"
     if origin is not None and origin.leaf == "batch":
@@ -41,10 +54,11 @@ def where_of(incident: IncidentRecord, chain: tuple[Frame, ...], **more: Any) ->
     )
 
 
-def operation_finding(code: str, incident: IncidentRecord, unknown: Advice) -> Finding:
+def operation_finding(recording: Recording, code: str, incident: IncidentRecord, unknown: Advice) -> Finding:
     """The finding of an incident that an operation made, forward or backward.
 
     Args:
+        recording: of which the incident is.
         code: of the finding.
         incident: of which it is.
         unknown: what to say where the operation isn't known.
@@ -58,7 +72,7 @@ def operation_finding(code: str, incident: IncidentRecord, unknown: Advice) -> F
         where = where_of(incident, chain, module=origin.module, sample=origin.sample, op=origin.op)
     return Finding(
         code,
-        Severity.ERROR,
+        severity_of(recording, incident),
         advice.summary,
         where,
         evidence_of(incident, origin),
@@ -80,7 +94,18 @@ def evidence_of(incident: IncidentRecord, origin: Origin | None) -> dict[str, An
             evidence["scalars"] = list(origin.scalars)
         if origin.backward_op:
             evidence["derivative op"] = origin.backward_op
+    if incident.precision is not None:
+        evidence.update(_in_float32(incident.precision))
     return evidence
+
+
+def _in_float32(precision: PrecisionRecord) -> dict[str, Any]:
+    found: dict[str, Any] = {"format": list(precision.formats), "finite in float32": precision.finite}
+    if precision.loss is not None:
+        found["loss in float32"] = precision.loss
+    if precision.finite and precision.largest:
+        found["largest values in float32 by layer"] = dict(precision.largest)
+    return found
 
 
 def _tensor(item: TensorSummary) -> dict[str, Any]:
@@ -99,6 +124,8 @@ def _tensor(item: TensorSummary) -> dict[str, Any]:
 def incident_notes(incident: IncidentRecord) -> tuple[str, ...]:
     """What isn't known of an incident, and why."""
     notes = []
+    if incident.precision is not None and incident.precision.finite:
+        notes.append(f"the same step in float32 is finite, so {' and '.join(incident.precision.formats)} is the cause")
     if incident.late:
         notes.append(
             f"it was noticed up to {incident.late} steps late, because looking every step would have cost too much; "

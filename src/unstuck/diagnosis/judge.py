@@ -9,6 +9,7 @@ from unstuck.diagnosis.causes import EXPLAINS, depth
 from unstuck.diagnosis.rules import (
     data_nonfinite_input,
     numerics_amp_order,
+    numerics_low_precision_overflow,
     numerics_nonfinite_backward,
     numerics_nonfinite_forward,
     numerics_nonfinite_parameter,
@@ -30,6 +31,7 @@ RULES: tuple[Rule, ...] = (
     numerics_nonfinite_forward.rule,
     numerics_nonfinite_backward.rule,
     numerics_nonfinite_parameter.rule,
+    numerics_low_precision_overflow.rule,
     numerics_amp_order.rule,
     numerics_scaler_stuck.rule,
     optim_exploding_gradient.rule,

@@ -94,6 +94,7 @@ class Incident:
         changed: gradients were clipped or unscaled between backward and step.
         chain: the user's lines at the moment of the declaration.
         draws: (index in the epoch, batch) of the batches drawn for the step.
+        scale: by which a loss scaler has multiplied the losses.
     """
 
     kind: str
@@ -105,6 +106,7 @@ class Incident:
     changed: bool
     chain: tuple[Frame, ...]
     draws: tuple[tuple[int, Any], ...]
+    scale: float = 1.0
 
 
 class _Known(NamedTuple):
@@ -138,6 +140,7 @@ class Guard:
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
         self._scaled = False
+        self._scaler: Any = None
         self._marks: tuple[tuple[int, CodeType, int], ...] = ()
         self._closure: torch.optim.Optimizer | None = None
         self._culprit: Backward | None = None
@@ -156,6 +159,34 @@ class Guard:
     def has_window(self) -> bool:
         """Whether a backward call has been made in the present step."""
         return bool(self._window)
+
+    @property
+    def window(self) -> tuple[Backward, ...]:
+        """The backward calls of the present step."""
+        return tuple(self._window)
+
+    @property
+    def step_seconds(self) -> float:
+        """How long a step takes, 0 before the second one."""
+        return self._step_seconds
+
+    def present(
+        self, kind: str, optimizer: torch.optim.Optimizer, window: Sequence[Backward], chain: tuple[Frame, ...]
+    ) -> Incident:
+        """The present step in the form of an incident, though none is declared: for trials on it.
+
+        Args:
+            kind: ``gradient``, or ``none`` where nothing of it is non-finite.
+            optimizer: whose step.
+            window: its backward calls.
+            chain: the user's lines at present.
+        """
+        own = {id(parameter) for parameter in _parameters_of(optimizer)}
+        bad = [record for record in window if not record.finite and record.reached & own]
+        wanted = bad[0] if bad else (self._culprit or (window[-1] if window else None))
+        return Incident(
+            kind, self.steps, 0, optimizer, wanted, len(window), self._changed, chain, self._draws(), self._scale()
+        )
 
     # -- what is seen ------------------------------------------------------------------------------------------------
 
@@ -206,6 +237,7 @@ class Guard:
 
     def loss_scaled(self, scaler: Any, frame: FrameType) -> None:
         self._scaled = True
+        self._scaler = scaler
 
     def gradients_zeroed(self, owner: Any) -> None:
         if not self._window:
@@ -338,6 +370,7 @@ class Guard:
                 self._changed,
                 user_chain(frame),
                 self._draws(),
+                self._scale(),
             )
         )
 
@@ -402,6 +435,10 @@ class Guard:
         # what a step made non-finite spoils everything after it
         self._declared |= {"loss", "gradient", "parameter", "state"} if incident.kind != "state" else set()
         self._declare(incident)
+
+    def _scale(self) -> float:
+        enabled = self._scaled and self._scaler is not None and self._scaler.is_enabled()
+        return float(self._scaler.get_scale()) if enabled else 1.0
 
     def _draws(self) -> tuple[tuple[int, Any], ...]:
         return tuple((draw.position, draw.batch) for draw in self._moments.draws)

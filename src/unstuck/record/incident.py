@@ -8,7 +8,7 @@ from typing import Any
 from unstuck.places import Frame
 from unstuck.record.origin import Origin
 
-__all__ = ["IncidentRecord", "UpdateRecord"]
+__all__ = ["IncidentRecord", "PrecisionRecord", "SkippedStep", "UnderflowRecord", "UpdateRecord"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,23 @@ class UpdateRecord:
 
 
 @dataclass(frozen=True)
+class PrecisionRecord:
+    """What a step that was computed in half precision gives in float32.
+
+    Attributes:
+        formats: of half precision that took part: ``float16``, ``bfloat16``.
+        finite: loss and gradients are finite in float32.
+        loss: in float32.
+        largest: largest absolute value of any result of each layer in float32, by module path; the largest of them.
+    """
+
+    formats: tuple[str, ...]
+    finite: bool
+    loss: float | None = None
+    largest: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class IncidentRecord:
     """One incident.
 
@@ -60,6 +77,7 @@ class IncidentRecord:
         batch_sample: first sample of the drawn batch that holds NaN or infinity.
         batch_key: where in the batch.
         folder: where the incident was saved.
+        precision: the same step in float32, where anything of it was computed in half precision.
     """
 
     kind: str
@@ -76,4 +94,47 @@ class IncidentRecord:
     batch_sample: int | None = None
     batch_key: str | None = None
     folder: str | None = None
+    precision: PrecisionRecord | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SkippedStep:
+    """A step that a loss scaler has skipped, and that isn't finite without its scale either.
+
+    Attributes:
+        incident: the step run again with scale 1.
+        scale: of the scaler.
+    """
+
+    incident: IncidentRecord
+    scale: float
+
+
+@dataclass
+class UnderflowRecord:
+    """Gradients that half precision has flushed to zero, found by running steps again in float32.
+
+    Attributes:
+        step: of the last look.
+        chain: the user's lines that called backward.
+        format: ``float16`` or ``bfloat16``.
+        looks: steps that were run again.
+        share: smallest share, over these, of gradient elements that are zero although float32 has numbers for them.
+        nonzero: elements that aren't zero in float32.
+        largest: largest gradient of each parameter in float32, by dotted path; the largest of them.
+    """
+
+    step: int
+    chain: tuple[Frame, ...]
+    format: str
+    looks: int
+    share: float
+    nonzero: int
+    largest: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: UnderflowRecord) -> None:
+        """Take in a later look; the smaller share is kept."""
+        self.looks += other.looks
+        self.step, self.largest = other.step, other.largest
+        self.share, self.nonzero = min((self.share, self.nonzero), (other.share, other.nonzero))

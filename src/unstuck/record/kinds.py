@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from unstuck.record.anatomy import Anatomy
+from unstuck.record.incident import SkippedStep, UnderflowRecord
 
 __all__ = ["KINDS", "kind_named", "name_of_kind"]
 
 KINDS: Mapping[str, type[Any]] = {
     "anatomy": Anatomy,
+    "skipped step": SkippedStep,
+    "underflow": UnderflowRecord,
 }
 """Names never change their meaning: old recordings are read by them."""
 

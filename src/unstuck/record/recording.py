@@ -16,11 +16,9 @@ from typing import IO, Any, TypeVar
 
 from unstuck.errors import RecordError
 from unstuck.findings.finding import jsonable
-from unstuck.places import Frame
 from unstuck.record.gradients import ClipRecord, OptimizerRecord, ScalerRecord, decoded, encoded
-from unstuck.record.incident import IncidentRecord, UpdateRecord
+from unstuck.record.incident import IncidentRecord
 from unstuck.record.kinds import kind_named, name_of_kind
-from unstuck.record.origin import Origin, TensorSummary
 from unstuck.record.plain import from_plain, to_plain
 from unstuck.record.series import Series, Thinner
 
@@ -257,7 +255,7 @@ def _replay_event(recording: Recording, event: dict[str, Any]) -> None:
     elif kind == "facts":
         recording.facts.update(event)
     elif kind == "incident":
-        recording.incidents.append(_incident(event))
+        recording.incidents.append(from_plain(IncidentRecord, event))
 
 
 def _replace_records(recording: Recording, records: list[Any]) -> None:
@@ -268,31 +266,3 @@ def _replace_records(recording: Recording, records: list[Any]) -> None:
 
 def _number(value: Any) -> float:
     return float(value)
-
-
-def _incident(event: dict[str, Any]) -> IncidentRecord:
-    chains = {name: _chain(event.get(name, ())) for name in ("chain", "draw_chain")}
-    origin = event.get("origin")
-    if origin is not None:
-        inputs = tuple(TensorSummary(**{**item, "shape": tuple(item["shape"])}) for item in origin["inputs"])
-        origin = Origin(
-            **{**origin, "chain": _chain(origin["chain"]), "inputs": inputs, "scalars": tuple(origin["scalars"])}
-        )
-    update = event.get("update")
-    if update is not None:
-        update = UpdateRecord(**{**update, "inputs": tuple(update["inputs"]), "state": tuple(update["state"])})
-    loss = event.get("loss")
-    return IncidentRecord(
-        **{
-            **event,
-            **chains,
-            "origin": origin,
-            "update": update,
-            "loss": None if loss is None else _number(loss),
-            "reasons": tuple(event.get("reasons", ())),
-        }
-    )
-
-
-def _chain(frames: Any) -> tuple[Frame, ...]:
-    return tuple(Frame(**frame) for frame in frames)

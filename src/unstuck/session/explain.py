@@ -14,16 +14,16 @@ from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models, parameter_names
 from unstuck.instruments.moments import Moments
 from unstuck.measure.finiteness import nonfinite_counts
-from unstuck.record.incident import IncidentRecord
+from unstuck.record.incident import IncidentRecord, SkippedStep, UnderflowRecord
 from unstuck.record.origin import Origin
 from unstuck.session.options import SessionOptions
 from unstuck.trials.incident_folder import save_incident
-from unstuck.trials.replay.replay import Replay, replay
-from unstuck.trials.replay.routes import user_lines
+from unstuck.trials.replay.replay import Program, Replay, replay, replay_in_float32, replay_unscaled
+from unstuck.trials.replay.routes import lines_at, user_lines
 from unstuck.trials.tracing import OpTrace
 from unstuck.trials.update import explain_update
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_skipped_step", "explain_zero_gradients"]
 
 
 def explain(
@@ -74,8 +74,95 @@ def explain(
         if outcome.origin is not None and outcome.origin.leaf == "batch" and made_between:
             # what the model got was bad, what the loader gave was not, and what is between was not run again
             outcome = Replay(None, True, ("the value was made before the first module call", *outcome.reasons))
-        record = changed(record, origin=outcome.origin, replayed=outcome.accepted, reasons=outcome.reasons)
-    return _saved(record, incident, moments, models, optimizers, options, number)
+        record = changed(
+            record,
+            origin=outcome.origin,
+            replayed=outcome.accepted,
+            reasons=outcome.reasons,
+            precision=outcome.precision,
+        )
+    return _saved(record, incident, moments, models, optimizers, options, f"incident-{number}")
+
+
+def explain_skipped_step(
+    incident: Incident,
+    scaler: Any,
+    moments: Moments,
+    optimizers: list[torch.optim.Optimizer],
+    frame: FrameType | None,
+    run_backward: Callable[..., None],
+    options: SessionOptions,
+) -> SkippedStep | None:
+    """What isn't finite in a step that a loss scaler has skipped, when its losses aren't scaled; None if nothing is.
+
+    Args:
+        incident: the step.
+        scaler: with the scale of that step.
+        moments: of the step.
+        optimizers: all of the program.
+        frame: innermost frame of the program at present.
+        run_backward: the original ``torch.autograd.backward``.
+        options: of the session; the step is saved below its folder.
+    """
+    program = _program(moments, optimizers, frame, run_backward)
+    outcome = replay_unscaled(incident, scaler, program)
+    if outcome is None or outcome.origin is None:
+        return None
+    sample, key = _nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
+    record = IncidentRecord(
+        kind=outcome.kind,
+        step=incident.step,
+        batch=_batch_index(incident),
+        loss=outcome.loss,
+        chain=incident.chain or user_lines(moments.forward),
+        origin=outcome.origin,
+        replayed=True,
+        draw_chain=user_lines(moments.draw),
+        batch_sample=sample,
+        batch_key=key,
+        precision=outcome.precision,
+    )
+    record = _saved(record, incident, moments, program.models, optimizers, options, "skipped-step")
+    return SkippedStep(record, incident.scale)
+
+
+def explain_zero_gradients(
+    incident: Incident,
+    number_format: str,
+    moments: Moments,
+    optimizers: list[torch.optim.Optimizer],
+    frame: FrameType | None,
+    run_backward: Callable[..., None],
+) -> UnderflowRecord | None:
+    """How many gradients of a step half precision has flushed to zero; None if it couldn't be run again.
+
+    Args:
+        incident: the step, none of which needs to be non-finite.
+        number_format: ``float16``.
+        moments: of the step.
+        optimizers: all of the program.
+        frame: innermost frame of the program at present.
+        run_backward: the original ``torch.autograd.backward``.
+    """
+    program = _program(moments, optimizers, frame, run_backward)
+    found = replay_in_float32(incident, program)
+    if found is None or not found.nonzero:
+        return None
+    names = parameter_names(program.models)
+    largest = {names[key]: value for key, value in found.largest.items() if key in names}
+    return UnderflowRecord(
+        step=incident.step,
+        chain=incident.chain if incident.backward is None else lines_at(mark[1:] for mark in incident.backward.marks),
+        format=number_format,
+        looks=1,
+        share=found.flushed / found.nonzero,
+        nonzero=found.nonzero,
+        largest=dict(sorted(largest.items(), key=lambda item: -item[1])[:_PARAMETERS]),
+    )
+
+
+_PARAMETERS = 6
+"""Parameters whose largest gradients are told."""
 
 
 def _replay(
@@ -88,8 +175,22 @@ def _replay(
     if incident.late:
         reason = f"gradients were looked at every {incident.late + 1} steps, so the step that made it is over"
         return Replay(None, False, (reason,))
-    tolerant = any(type(item).__name__ == "OptimizedModule" for model in models.values() for item in model.modules())
-    return replay(incident, models, optimizers, frame, run_backward, tolerant)
+    return replay(incident, Program(models, optimizers, frame, run_backward, _is_compiled(models)))
+
+
+def _program(
+    moments: Moments,
+    optimizers: list[torch.optim.Optimizer],
+    frame: FrameType | None,
+    run_backward: Callable[..., None],
+) -> Program:
+    forward = moments.forward
+    models = find_models(frame, optimizers, [forward.module if forward is not None else None])
+    return Program(models, optimizers, frame, run_backward, _is_compiled(models))
+
+
+def _is_compiled(models: dict[str, torch.nn.Module]) -> bool:
+    return any(type(item).__name__ == "OptimizedModule" for model in models.values() for item in model.modules())
 
 
 def _origin_in(trace: OpTrace, incident: Incident) -> Origin | None:
@@ -126,11 +227,11 @@ def _saved(
     models: dict[str, torch.nn.Module],
     optimizers: list[torch.optim.Optimizer],
     options: SessionOptions,
-    number: int,
+    name: str,
 ) -> IncidentRecord:
     if options.out is None:
         return record
-    folder = options.out / f"incident-{number}"
+    folder = options.out / name
     forward = moments.forward
     batches: dict[str, Any] = {f"draw {index}": batch for index, batch in incident.draws}
     if forward is not None:

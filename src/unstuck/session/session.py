@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, ClassVar
 
 import torch
 
 from unstuck.diagnosis import judge
+from unstuck.diagnosis.incidents import all_incidents
 from unstuck.errors import MisconfigurationException
 from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.constructions import Constructions
@@ -22,9 +23,12 @@ from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.inventory import Inventory
 from unstuck.instruments.losses import Losses
 from unstuck.instruments.moments import Moments
+from unstuck.instruments.skipped_steps import SkippedSteps
 from unstuck.instruments.step_limit import StepLimit
+from unstuck.instruments.underflow import Underflow
+from unstuck.record.incident import UnderflowRecord
 from unstuck.record.recording import RECORDING_NAME, Recording
-from unstuck.session.explain import explain
+from unstuck.session.explain import explain, explain_skipped_step, explain_zero_gradients
 from unstuck.session.first_steps import FirstSteps
 from unstuck.session.live_trace import LiveTrace
 from unstuck.session.options import Ending, SessionOptions, Verdict
@@ -77,6 +81,10 @@ class Session:
         limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
         live = [] if self._live is None else [self._live]
         losses = Losses(self.recording, self._guard)
+        half: list[Any] = []
+        if not live:
+            half.append(SkippedSteps(self._guard, self._on_skipped_step))
+            half.append(Underflow(self._guard, self._moments, self._on_zero_gradients))
         constructions = Constructions()
         self._first_steps = FirstSteps(
             self.recording,
@@ -89,7 +97,7 @@ class Session:
         # The tracer closes before the guard looks, the guard looks before its moments are replaced, and gradients are
         # measured before what was done to them counts as done.
         self._bus = Bus(
-            [*live, *first, self._guard, self._moments, self._inventory, gradients, clipping, losses, *limit],
+            [*live, *first, *half, self._guard, self._moments, self._inventory, gradients, clipping, losses, *limit],
             passages=(StopRun,),
         )
         self._guard.optimizers.update({id(item): item for item in optimizers})
@@ -159,7 +167,7 @@ class Session:
             cost=cost,
             stopped=self._stopped,
             ending="stopped" if self._stopped else ending.kind,
-            incidents=tuple(item.folder for item in self.recording.incidents if item.folder),
+            incidents=tuple(item.folder for item in all_incidents(self.recording) if item.folder),
             rerun_step=self._rerun_step(),
         )
 
@@ -175,9 +183,9 @@ class Session:
             record = explain(
                 incident,
                 moments=self._moments,
-                optimizers=list(self._guard.optimizers.values()),
+                optimizers=self._optimizers(),
                 frame=_outside(sys._getframe()),
-                run_backward=self._source.original_backward,
+                run_backward=self._run_backward(),
                 options=self.options,
                 trace=trace,
                 number=len(self.recording.incidents),
@@ -188,6 +196,51 @@ class Session:
         if self.options.on_nonfinite == "stop":
             self._stopped = "incident"
             raise StopRun(INCIDENT_EXIT_CODE)
+
+    def _on_skipped_step(self, incident: Incident, scaler: Any) -> bool:
+        begin = time.perf_counter()
+        try:
+            found = explain_skipped_step(
+                incident,
+                scaler,
+                self._moments,
+                self._optimizers(),
+                _outside(sys._getframe()),
+                self._run_backward(),
+                self.options,
+            )
+        finally:
+            self._excluded += time.perf_counter() - begin
+        if found is not None:
+            self.recording.keep(found, whole=True)
+        return found is not None
+
+    def _on_zero_gradients(self, incident: Incident, number_format: str) -> None:
+        begin = time.perf_counter()
+        try:
+            found = explain_zero_gradients(
+                incident,
+                number_format,
+                self._moments,
+                self._optimizers(),
+                _outside(sys._getframe()),
+                self._run_backward(),
+            )
+        finally:
+            self._excluded += time.perf_counter() - begin
+        if found is None:
+            return
+        before = self.recording.all(UnderflowRecord)
+        if before:
+            before[0].add(found)
+        else:
+            self.recording.keep(found)
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        return list(self._guard.optimizers.values())
+
+    def _run_backward(self) -> Callable[..., None]:
+        return self._source.original_backward
 
     def _on_steps_done(self) -> None:
         self._stopped = "steps"

@@ -6,8 +6,8 @@ without a loader, the line that first used it.
 
 from __future__ import annotations
 
-from unstuck.diagnosis.incidents import code_of, evidence_of, incident_notes, where_of
-from unstuck.findings import Finding, Severity
+from unstuck.diagnosis.incidents import all_incidents, code_of, evidence_of, incident_notes, severity_of, where_of
+from unstuck.findings import Finding
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -18,7 +18,7 @@ CODE = "data.nonfinite-input"
 def rule(recording: Recording) -> list[Finding]:
     """One finding per incident whose value came with the batch."""
     found = []
-    for incident in recording.incidents:
+    for incident in all_incidents(recording):
         if code_of(incident) != CODE:
             continue
         origin = incident.origin
@@ -32,7 +32,7 @@ def rule(recording: Recording) -> list[Finding]:
         found.append(
             Finding(
                 CODE,
-                Severity.ERROR,
+                severity_of(recording, incident),
                 summary,
                 where_of(incident, chain or incident.chain, sample=sample),
                 evidence_of(incident, origin),

@@ -6,7 +6,7 @@ isn't taken, logsumexp over nothing but -inf.
 
 from __future__ import annotations
 
-from unstuck.diagnosis.incidents import code_of, operation_finding
+from unstuck.diagnosis.incidents import all_incidents, code_of, operation_finding
 from unstuck.diagnosis.remedies import Advice
 from unstuck.findings import Finding
 from unstuck.record.recording import Recording
@@ -23,4 +23,5 @@ _UNKNOWN = Advice(
 
 def rule(recording: Recording) -> list[Finding]:
     """One finding per incident whose gradients turned non-finite although the loss was finite."""
-    return [operation_finding(CODE, item, _UNKNOWN) for item in recording.incidents if code_of(item) == CODE]
+    incidents = [item for item in all_incidents(recording) if code_of(item) == CODE]
+    return [operation_finding(recording, CODE, item, _UNKNOWN) for item in incidents]

@@ -6,7 +6,7 @@ ends at the first operation that makes NaN or infinity out of finite inputs, or 
 
 from __future__ import annotations
 
-from unstuck.diagnosis.incidents import code_of, operation_finding
+from unstuck.diagnosis.incidents import all_incidents, code_of, operation_finding
 from unstuck.diagnosis.remedies import Advice
 from unstuck.findings import Finding
 from unstuck.record.recording import Recording
@@ -23,4 +23,5 @@ _UNKNOWN = Advice(
 
 def rule(recording: Recording) -> list[Finding]:
     """One finding per incident whose loss turned non-finite in the forward pass."""
-    return [operation_finding(CODE, item, _UNKNOWN) for item in recording.incidents if code_of(item) == CODE]
+    incidents = [item for item in all_incidents(recording) if code_of(item) == CODE]
+    return [operation_finding(recording, CODE, item, _UNKNOWN) for item in incidents]

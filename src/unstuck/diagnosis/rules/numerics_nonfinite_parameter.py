@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unstuck.diagnosis.incidents import code_of, incident_notes, where_of
-from unstuck.findings import Finding, Severity
+from unstuck.diagnosis.incidents import all_incidents, code_of, incident_notes, severity_of, where_of
+from unstuck.findings import Finding
 from unstuck.record.incident import IncidentRecord, UpdateRecord
 from unstuck.record.recording import Recording
 
@@ -24,7 +24,7 @@ _SMALLEST = {"float16": 6e-8, "bfloat16": 9.2e-41, "float32": 1.4e-45, "float64"
 def rule(recording: Recording) -> list[Finding]:
     """One finding per incident of a poisoned parameter or optimiser state."""
     found = []
-    for incident in recording.incidents:
+    for incident in all_incidents(recording):
         if code_of(incident) != CODE:
             continue
         update = incident.update
@@ -41,7 +41,7 @@ def rule(recording: Recording) -> list[Finding]:
         found.append(
             Finding(
                 CODE,
-                Severity.ERROR,
+                severity_of(recording, incident),
                 summary,
                 where,
                 evidence,

@@ -10,7 +10,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -18,13 +18,15 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from unstuck.instruments.guard import Backward, Incident
+from unstuck.record.incident import PrecisionRecord
 from unstuck.record.origin import Origin
+from unstuck.trials.replay.float32 import in_float32
 from unstuck.trials.replay.heap import HeapTooLargeError
 from unstuck.trials.replay.routes import Route, routes_to, with_callers
 from unstuck.trials.replay.sandbox import CannotReplayError, sandbox
 from unstuck.trials.tracing import OpTrace
 
-__all__ = ["Replay", "replay"]
+__all__ = ["Program", "Replay", "WideComparison", "replay", "replay_in_float32", "replay_unscaled"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Replay:
         reasons: why routes were not accepted, one sentence each.
         route: the accepted route's name.
         whole: it began before anything of the step was computed, so what came with its start came with the data.
+        kind: ``loss`` or ``gradient``: what isn't finite.
+        loss: of the replay.
+        precision: what the same step gives in float32, if anything of it was computed in half precision.
     """
 
     origin: Origin | None
@@ -44,6 +49,28 @@ class Replay:
     reasons: tuple[str, ...] = ()
     route: str | None = None
     whole: bool = False
+    kind: str = ""
+    loss: float | None = None
+    precision: PrecisionRecord | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a replay needs of the program.
+
+    Attributes:
+        models: by the variable that holds each.
+        optimizers: all of them.
+        frame: innermost frame at present.
+        run_backward: the original ``torch.autograd.backward``.
+        tolerant: the run was compiled, so values agree only to the dtype's tolerance.
+    """
+
+    models: dict[str, torch.nn.Module]
+    optimizers: list[torch.optim.Optimizer]
+    frame: FrameType | None
+    run_backward: Callable[..., None]
+    tolerant: bool = False
 
 
 class _Reached(BaseException):
@@ -52,13 +79,22 @@ class _Reached(BaseException):
 
 @dataclass
 class _Attempt:
-    """One route on its way: counts backward calls and runs the wanted one."""
+    """One route on its way: counts backward calls and runs the wanted one.
+
+    Attributes:
+        accepts: what keeps a loss from being the wanted one, None if it is.
+        factors: numbers by which a trainer may have multiplied a loss that the user's code returned.
+        taken: (stage, leaf, factor) where the loss was found among returned values; known from an earlier attempt, or
+            found by this one.
+    """
 
     route: Route
     wanted: Backward
     run_backward: Callable[..., None]
     accepts: Callable[[tuple[torch.Tensor, ...]], str | None]
     needs_gradients: bool
+    factors: tuple[float, ...] = (1.0,)
+    taken: tuple[int, int, float] | None = None
     count: int = 0
     loss: tuple[torch.Tensor, ...] = ()
     refusal: str | None = None
@@ -85,32 +121,24 @@ class _Attempt:
                 self.running = False
 
 
-def replay(
-    incident: Incident,
-    models: dict[str, torch.nn.Module],
-    optimizers: Iterable[torch.optim.Optimizer],
-    frame: FrameType | None,
-    run_backward: Callable[..., None],
-    tolerant: bool = False,
-) -> Replay:
+_SHARES = tuple(1.0 / count for count in range(2, 65))
+"""Factors by which a trainer that accumulates gradients multiplies a loss."""
+
+
+def replay(incident: Incident, program: Program) -> Replay:
     """Run the step of an incident again and trace its non-finite value to the op that made it.
 
     Args:
         incident: of kind ``loss`` or ``gradient``.
-        models: by the variable that holds each.
-        optimizers: all of the program.
-        frame: innermost frame at present.
-        run_backward: the original ``torch.autograd.backward``.
-        tolerant: the run was compiled, so values agree only to the dtype's tolerance.
+        program: of which it is.
     """
     wanted = incident.backward
     if wanted is None:
         return Replay(None, False, ("no backward call was seen that made these gradients",))
-    optimizers = list(optimizers)
     reasons: list[str] = []
     fallback: Replay | None = None
-    for route in _routes(wanted, frame, reasons):
-        found = _try(route, incident, wanted, models, optimizers, run_backward, tolerant)
+    for route in _routes(wanted, program.frame, reasons):
+        found = _try(route, incident, wanted, program)
         if not found.accepted:
             reasons += [f"{route.name}: {reason}" for reason in found.reasons]
             continue
@@ -121,10 +149,126 @@ def replay(
         fallback = fallback or found
     if fallback is not None and fallback.origin is not None and fallback.origin.leaf == "constant":
         # neither data nor weights: something that the program computed before the replay's start
-        return Replay(None, True, ("the value was made before the replay's start", *reasons), fallback.route)
+        return Replay(
+            None, True, ("the value was made before the replay's start", *reasons), fallback.route, kind=fallback.kind
+        )
     if fallback is not None:
         return fallback
     return Replay(None, False, tuple(reasons) or ("the step's first module call was not seen",))
+
+
+def replay_unscaled(incident: Incident, scaler: Any, program: Program) -> Replay | None:
+    """Run a step that a loss scaler has skipped again with scale 1.
+
+    Args:
+        incident: the step, as the scaler saw it.
+        scaler: with the scale of that step.
+        program: of which it is.
+
+    Returns:
+        What isn't finite at scale 1 either; None if the scale alone was too large, or the step couldn't be reproduced.
+    """
+    wanted = incident.backward
+    if wanted is None:
+        return None
+    for route in _routes(wanted, program.frame, []):
+        step = _Step(route, incident, wanted, program)
+        # the scaled loss must be the one that was seen; then the same pass without the scale says something of it
+        own = _run_again(step, compare=True)
+        if own is None:
+            continue
+        step = replace(step, scaler=scaler, taken=own.taken)
+        quick = _run_again(step)
+        if quick is None:
+            continue
+        if quick.finite:
+            return None
+        traced = _run_again(step, traced=True)
+        if traced is None or traced.finite or not _same_number(traced.loss, quick.loss):
+            continue
+        if traced.origin is not None and traced.origin.leaf == "constant":
+            continue
+        return _outcome(traced, step, "gradient" if traced.loss_finite else "loss")
+    return None
+
+
+def replay_in_float32(incident: Incident, program: Program) -> WideComparison | None:
+    """Run the present step again in float32, and count the gradients that half precision has flushed to zero.
+
+    Args:
+        incident: the step; nothing of it needs to be non-finite.
+        program: of which it is.
+
+    Returns:
+        None if the step couldn't be reproduced, or gradients aren't finite in float32.
+    """
+    wanted = incident.backward
+    if wanted is None:
+        return None
+    zeros = _zero_gradients(incident.optimizer)
+    for route in _routes(wanted, program.frame, []):
+        step = _Step(route, incident, wanted, program)
+        own = _run_again(step, compare=True)
+        if own is None:
+            continue
+        wide = _run_again(replace(step, taken=own.taken), wide=True)
+        if wide is not None and wide.finite:
+            return _compared(zeros, wide.gradients)
+    return None
+
+
+@dataclass(frozen=True)
+class WideComparison:
+    """Gradients of one step in half precision and in float32.
+
+    Attributes:
+        nonzero: elements that aren't zero in float32.
+        flushed: of those, elements that are zero in half precision.
+        largest: largest gradient by parameter identity, in float32.
+    """
+
+    nonzero: int
+    flushed: int
+    largest: dict[int, float]
+
+
+@dataclass
+class _Pass:
+    """One run of a route: its loss, whether loss and gradients are finite, and what a trace of it says."""
+
+    loss: float | None
+    loss_finite: bool
+    finite: bool
+    taken: tuple[int, int, float] | None
+    origin: Origin | None = None
+    formats: tuple[str, ...] = ()
+    largest: dict[str, float] = field(default_factory=dict)
+    gradients: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What is run again, and how.
+
+    Attributes:
+        route: from where.
+        incident: the step.
+        wanted: the backward call at which it ends.
+        program: of which it is.
+        scaler: a loss scaler whose scale is to be 1; None leaves it as it is.
+        taken: where an earlier pass has found the loss among returned values.
+    """
+
+    route: Route
+    incident: Incident
+    wanted: Backward
+    program: Program
+    scaler: Any = None
+    taken: tuple[int, int, float] | None = None
+
+
+class _RefusedError(Exception):
+    """A pass isn't the step that was seen; the message says why."""
 
 
 def _routes(wanted: Backward, frame: FrameType | None, reasons: list[str]) -> Iterator[Route]:
@@ -135,78 +279,188 @@ def _routes(wanted: Backward, frame: FrameType | None, reasons: list[str]) -> It
         reasons.append(f"the program can't be continued from there ({type(error).__name__}: {_one_line(error)})")
 
 
-def _try(
-    route: Route,
-    incident: Incident,
-    wanted: Backward,
-    models: dict[str, torch.nn.Module],
-    optimizers: list[torch.optim.Optimizer],
-    run_backward: Callable[..., None],
-    tolerant: bool,
-) -> Replay:
-    needs_gradients = incident.kind == "gradient"
-    attempt = _Attempt(route, wanted, run_backward, lambda loss: _same_loss(loss, wanted, tolerant), needs_gradients)
-    real = _nonfinite_gradients(incident.optimizer) if needs_gradients else {}
+def _try(route: Route, incident: Incident, wanted: Backward, program: Program) -> Replay:
+    reasons: list[str] = []
+    step = _Step(route, incident, wanted, program)
+    made = _run_again(step, compare=True, traced=True, reasons=reasons)
+    if made is None:
+        return Replay(None, False, tuple(reasons))
+    return _outcome(made, replace(step, taken=made.taken), incident.kind)
+
+
+def _outcome(made: _Pass, step: _Step, kind: str) -> Replay:
+    """What an accepted pass tells, with the same step in float32 beside it where half precision took part."""
+    precision = None
+    if made.formats and made.origin is not None and made.origin.leaf is None:
+        wide = _run_again(step, wide=True, traced=True)
+        if wide is not None:
+            precision = PrecisionRecord(made.formats, wide.finite, wide.loss, wide.largest)
+    route = step.route
+    return Replay(
+        made.origin,
+        True,
+        route=route.name,
+        whole=route.moment.kind != "forward",
+        kind=kind,
+        loss=made.loss,
+        precision=precision,
+    )
+
+
+def _run_again(
+    step: _Step,
+    *,
+    compare: bool = False,
+    traced: bool = False,
+    wide: bool = False,
+    reasons: list[str] | None = None,
+) -> _Pass | None:
+    """Run a route once, without a trace left behind.
+
+    Args:
+        step: what to run.
+        compare: the pass counts only if loss and non-finite gradients are those that were seen.
+        traced: name the operation.
+        wide: in float32.
+        reasons: takes one sentence where the pass doesn't count.
+
+    Returns:
+        The pass, None if it doesn't count.
+    """
+    route, incident, wanted, program = step.route, step.incident, step.wanted, step.program
+    # of a loss that wasn't finite the gradients say nothing more, unless it may be finite this time
+    needs_gradients = incident.kind == "gradient" or not compare
+    real = _nonfinite_gradients(incident.optimizer) if compare and needs_gradients else {}
+    attempt = _Attempt(
+        route,
+        wanted,
+        program.run_backward,
+        (lambda loss: _same_loss(loss, wanted, program.tolerant)) if compare else (lambda loss: None),
+        needs_gradients,
+        factors=_factors(incident.scale) if compare else (),
+        taken=step.taken,
+    )
+    if attempt.taken is not None and step.scaler is not None:
+        attempt.taken = (*attempt.taken[:2], attempt.taken[2] / incident.scale)
     batch, size = _batch_of(route, incident)
-    trace = OpTrace(models=models, batch=batch, batch_size=size, stop=sys._getframe())
-
-    def found(origin: Origin | None) -> Replay:
-        if origin is not None:
-            origin = replace(origin, chain=with_callers(origin.chain, route.moment))
-        return Replay(origin, True, route=route.name, whole=route.moment.kind != "forward")
-
+    trace = OpTrace(models=program.models, batch=batch, batch_size=size, stop=sys._getframe()) if traced else None
+    roots = route.roots if step.scaler is None else (*route.roots, step.scaler)
     try:
-        with sandbox(route.roots, optimizers, route.random_state, attempt.backward):
+        with sandbox(roots, program.optimizers, route.random_state, attempt.backward) as heap:
             with contextlib.ExitStack() as around:
-                for device, dtype in route.autocast:
+                if wide:
+                    parameters = [item for optimizer in program.optimizers for item in _parameters(optimizer)]
+                    around.enter_context(in_float32([*heap.tensors.values(), *parameters]))
+                if step.scaler is not None:
+                    step.scaler._scale.fill_(1.0)
+                for device, dtype in route.autocast if not wide else ():
                     around.enter_context(torch.autocast(device, dtype=dtype))
-                around.enter_context(trace)
-                _run(route, attempt, tolerant)
-            if attempt.refusal is not None:
-                return Replay(None, False, (attempt.refusal,))
-            if not needs_gradients:
-                return found(next(filter(None, map(trace.origin_of, attempt.loss)), None))
-            again = _nonfinite_gradients(incident.optimizer)
-            refusal = _same_positions(real, again, exact=not incident.changed and incident.calls == 1)
-            if refusal is not None:
-                return Replay(None, False, (refusal,))
-            holders = [
-                parameter
-                for group in incident.optimizer.param_groups
-                for parameter in group["params"]
-                if id(parameter) in again
-            ]
-            return found(trace.origin_of_gradient(*holders))
-    except (CannotReplayError, HeapTooLargeError) as error:
-        return Replay(None, False, (str(error),))
+                if trace is not None:
+                    around.enter_context(trace)
+                _run(route, attempt)
+                if attempt.refusal is not None:
+                    raise _RefusedError(attempt.refusal)
+                made = _seen(attempt, incident, real if compare else None)
+            if trace is not None:
+                made.formats, made.largest = trace.half_formats, trace.largest
+                if not wide:
+                    made.origin = _origin(made, trace, attempt, incident)
+            return made
+    except (CannotReplayError, HeapTooLargeError, _RefusedError) as error:
+        reason = str(error)
     except SystemExit:
-        return Replay(None, False, ("the step ends the program",))
+        reason = "the step ends the program"
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything when it runs again
-        return Replay(None, False, (f"the step raised {type(error).__name__}: {_one_line(error)}",))
+        reason = f"the step raised {type(error).__name__}: {_one_line(error)}"
+    if reasons is not None:
+        reasons.append(reason)
+    return None
 
 
-def _run(route: Route, attempt: _Attempt, tolerant: bool) -> None:
+def _seen(attempt: _Attempt, incident: Incident, real: dict[int, torch.Tensor] | None) -> _Pass:
+    """What a pass has left: its loss and gradients, compared with the ``real`` ones where they are given.
+
+    Raises:
+        _RefusedError: other gradients are non-finite.
+    """
+    losses = [item.detach() for item in attempt.loss]
+    loss_finite = all(bool(torch.isfinite(item).all()) for item in losses)
+    loss = float(losses[0].item()) if losses and losses[0].numel() == 1 else None
+    again = _nonfinite_gradients(incident.optimizer) if attempt.needs_gradients else {}
+    if real is not None and incident.kind == "gradient":
+        refusal = _same_positions(real, again, exact=not incident.changed and incident.calls == 1)
+        if refusal is not None:
+            raise _RefusedError(refusal)
+    gradients = {
+        id(item): item.grad.detach().clone()
+        for item in _parameters(incident.optimizer)
+        if attempt.needs_gradients and item.grad is not None
+    }
+    return _Pass(loss, loss_finite, loss_finite and not again, attempt.taken, gradients=gradients)
+
+
+def _origin(made: _Pass, trace: OpTrace, attempt: _Attempt, incident: Incident) -> Origin | None:
+    """The operation that made the first value of a pass that isn't finite."""
+    if not made.loss_finite or not attempt.needs_gradients:
+        origin = next(filter(None, map(trace.origin_of, attempt.loss)), None)
+    else:
+        holders = _nonfinite_gradients(incident.optimizer)
+        origin = trace.origin_of_gradient(*(item for item in _parameters(incident.optimizer) if id(item) in holders))
+    return None if origin is None else replace(origin, chain=with_callers(origin.chain, attempt.route.moment))
+
+
+def _factors(scale: float) -> tuple[float, ...]:
+    """By what a trainer may have multiplied a loss that the user's code returned: loss scaling, accumulation."""
+    own = (1.0, *_SHARES)
+    return own if scale == 1.0 else (scale, *(scale * share for share in _SHARES), *own)
+
+
+def _compared(zeros: dict[int, torch.Tensor], wide: dict[int, torch.Tensor]) -> WideComparison:
+    nonzero = flushed = 0
+    largest = {}
+    for identity, gradient in wide.items():
+        if identity not in zeros or not gradient.numel():
+            continue
+        present = gradient != 0
+        nonzero += int(present.sum())
+        flushed += int((present & zeros[identity]).sum())
+        largest[identity] = float(gradient.abs().max())
+    return WideComparison(nonzero, flushed, largest)
+
+
+def _run(route: Route, attempt: _Attempt) -> None:
     """Run the stages until the wanted backward call, or look for the loss in what they return."""
     try:
         value = route.first()
-        for stage in route.stages:
-            if _take_returned(value, attempt):
+        for index, stage in enumerate(route.stages):
+            if _take_returned(value, attempt, index):
                 return
             value = stage.run(value)
-        if _take_returned(value, attempt):
+        if _take_returned(value, attempt, len(route.stages)):
             return
     except _Reached:
         return
     attempt.refusal = attempt.refusal or "it ended without the backward call"
 
 
-def _take_returned(value: Any, attempt: _Attempt) -> bool:
+def _take_returned(value: Any, attempt: _Attempt, stage: int) -> bool:
     """Whether a returned value holds the loss that was seen (a trainer calls ``backward`` on it)."""
-    for leaf in tree_leaves(value) + list(_fields(value)):
-        scalar = isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel() == 1
-        if scalar and attempt.wanted.values is not None and attempt.accepts((leaf,)) is None:
-            attempt.finish((leaf,))
-            return True
+    for index, leaf in enumerate(tree_leaves(value) + list(_fields(value))):
+        if not (isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel() == 1):
+            continue
+        if attempt.taken is not None:
+            if attempt.taken[:2] == (stage, index):
+                attempt.finish((leaf * attempt.taken[2] if attempt.taken[2] != 1.0 else leaf,))
+                return True
+            continue
+        if attempt.wanted.values is None:
+            continue
+        for factor in attempt.factors:
+            scaled = leaf if factor == 1.0 else leaf * factor
+            if attempt.accepts((scaled,)) is None:
+                attempt.taken = (stage, index, factor)
+                attempt.finish((scaled,))
+                return True
     return False
 
 
@@ -231,17 +485,35 @@ def _same_loss(loss: Sequence[torch.Tensor], wanted: Backward, tolerant: bool) -
     return f"the loss is {value:.9g} when run again, it was {seen:.9g}"
 
 
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def _nonfinite_gradients(optimizer: torch.optim.Optimizer) -> dict[int, torch.Tensor]:
     """Masks of the non-finite elements by parameter identity, for parameters that have any."""
     found = {}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is not None:
-                mask = ~torch.isfinite(gradient.to_dense() if gradient.layout is not torch.strided else gradient)
-                if bool(mask.any()):
-                    found[id(parameter)] = mask
+    for parameter in _parameters(optimizer):
+        gradient = parameter.grad
+        if gradient is not None:
+            mask = ~torch.isfinite(gradient.to_dense() if gradient.layout is not torch.strided else gradient)
+            if bool(mask.any()):
+                found[id(parameter)] = mask
     return found
+
+
+def _zero_gradients(optimizer: torch.optim.Optimizer) -> dict[int, torch.Tensor]:
+    """Masks of the elements that are zero, by parameter identity."""
+    return {
+        id(item): item.grad == 0
+        for item in _parameters(optimizer)
+        if item.grad is not None and item.grad.layout is torch.strided
+    }
+
+
+def _same_number(value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return value is other
+    return value == other or (math.isnan(value) and math.isnan(other))
 
 
 def _same_positions(real: dict[int, torch.Tensor], again: dict[int, torch.Tensor], exact: bool) -> str | None:

@@ -8,7 +8,8 @@ the start of a pass: continue the frame that did it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -29,7 +30,7 @@ from unstuck.program.continuation import (
     whole_pass,
 )
 
-__all__ = ["Route", "routes_to", "user_lines", "with_callers"]
+__all__ = ["Route", "lines_at", "routes_to", "user_lines", "with_callers"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,11 @@ def _from_forward(moment: Moment, state: RandomState, target: int, backward: Bac
     assert module is not None
 
     def call() -> Any:
-        return module(*args, **kwargs)
+        # a `with torch.autocast` around the call is not a part of what follows it
+        with contextlib.ExitStack() as around:
+            for device, dtype in moment.autocast:
+                around.enter_context(torch.autocast(device, dtype=dtype))
+            return module(*args, **kwargs)
 
     if moment.direct:
         stages = _stages(moment.frames, backward)
@@ -212,12 +217,16 @@ def with_callers(chain: tuple[Frame, ...], moment: Moment) -> tuple[Frame, ...]:
 
 def user_lines(moment: Moment | None) -> tuple[Frame, ...]:
     """The user's lines at a moment, outermost first."""
+    return lines_at((item.code, item.lasti) for item in (moment.frames if moment is not None else ()))
+
+
+def lines_at(places: Iterable[tuple[CodeType, int]]) -> tuple[Frame, ...]:
+    """The user's lines at (code, instruction) of a call chain, which is given innermost first; outermost first."""
     lines = []
-    for item in moment.frames if moment is not None else ():
-        position = call_position(item.code, item.lasti)
-        if is_user_file(item.code.co_filename) and position is not None:
-            name = getattr(item.code, "co_qualname", item.code.co_name)
-            lines.append(Frame(item.code.co_filename, position.line, name))
+    for code, lasti in places:
+        position = call_position(code, lasti)
+        if is_user_file(code.co_filename) and position is not None:
+            lines.append(Frame(code.co_filename, position.line, getattr(code, "co_qualname", code.co_name)))
     return tuple(reversed(lines))
 
 

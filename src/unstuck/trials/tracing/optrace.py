@@ -20,6 +20,9 @@ from unstuck.trials.tracing.walk import Found, walk
 __all__ = ["OpTrace"]
 
 _LAST_NODE = 2**63
+# Modules whose largest values are told, and what stands for the model itself and for what is outside of it.
+_MODULES = 6
+_WHOLE, _OUTSIDE = "(model)", "(outside)"
 # How often a derivative may have been derived again.
 _ORDERS = 4
 
@@ -84,6 +87,26 @@ class OpTrace:
     def ops(self) -> int:
         """Number of operations traced so far."""
         return len(self._recorder.records)
+
+    @property
+    def half_formats(self) -> tuple[str, ...]:
+        """Formats of half precision in which anything was computed."""
+        formats = {entry.dtype for record in self._recorder.records for entry in record.inputs}
+        return tuple(name for name in ("float16", "bfloat16") if getattr(torch, name) in formats)
+
+    @property
+    def largest(self) -> dict[str, float]:
+        """Largest absolute value of the forward results of each module, for the modules with the largest ones."""
+        found: dict[str, float] = {}
+        for record in self._recorder.records:
+            if record.derivative or record.engine is not None:
+                continue
+            name = _OUTSIDE if record.module is None else record.module or _WHOLE
+            for output in record.outputs:
+                low, high = output.scan.low, output.scan.high
+                if low is not None and high is not None:
+                    found[name] = max(found.get(name, 0.0), abs(low), abs(high))
+        return dict(sorted(found.items(), key=lambda item: -item[1])[:_MODULES])
 
     @property
     def failures(self) -> tuple[str, ...]:

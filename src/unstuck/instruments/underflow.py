@@ -1,0 +1,72 @@
+"""Notices gradients of float16 without a loss scaler that are mostly zero, and asks what they are in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from unstuck.instruments.guard import Guard, Incident
+from unstuck.instruments.moments import Moments
+from unstuck.places import user_chain
+
+__all__ = ["Underflow"]
+
+_LOOKS = (6, 24, 256, 2048, 16384)
+"""Steps that are looked at; the first two while every moment of a step is kept."""
+
+_ZEROS = 0.5
+"""Share of zeros among the gradients from which on a step is worth running again."""
+
+
+class Underflow:
+    """The instrument.
+
+    Args:
+        guard: counts steps and knows the backward calls of the present one.
+        moments: of the present step.
+        examine: told of a step whose gradients are mostly zero.
+    """
+
+    name = "underflow"
+
+    def __init__(self, guard: Guard, moments: Moments, examine: Callable[[Incident, str], None]) -> None:
+        self._guard = guard
+        self._moments = moments
+        self._examine = examine
+        self._looked = -1
+        self._scales = False
+        self._half = False
+
+    def loss_scaled(self, scaler: Any, frame: FrameType) -> None:
+        self._scales = True
+
+    def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
+        step = self._guard.steps
+        if step not in _LOOKS or self._scales or closure is not None or self._looked == step:
+            return
+        self._looked = step
+        self._half = self._half or _uses_float16(optimizer, self._moments)
+        window = self._guard.window
+        if not self._half or len(window) != 1 or _share_of_zeros(optimizer) < _ZEROS:
+            return
+        self._examine(self._guard.present("none", optimizer, window, user_chain(frame)), "float16")
+
+
+def _uses_float16(optimizer: torch.optim.Optimizer, moments: Moments) -> bool:
+    forward = moments.forward
+    if forward is not None and any(dtype is torch.float16 for _, dtype in forward.autocast):
+        return True
+    return any(item.dtype is torch.float16 for group in optimizer.param_groups for item in group["params"])
+
+
+def _share_of_zeros(optimizer: torch.optim.Optimizer) -> float:
+    zeros = elements = 0
+    for group in optimizer.param_groups:
+        for item in group["params"]:
+            if item.grad is not None and item.grad.layout is torch.strided:
+                zeros += item.grad.numel() - int(torch.count_nonzero(item.grad))
+                elements += item.grad.numel()
+    return zeros / elements if elements else 0.0
