@@ -78,6 +78,14 @@ def _unstuck() -> None:
 @click.option(
     "--rerun", is_flag=True, help="If the failing step can't be replayed, run the script again to explain it."
 )
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0.0),
+    default=20.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that trials on copies may take at the end, where something is suspected; 0 for none.",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing; the report is written all the same.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -89,6 +97,7 @@ def _run(
     fail_on: str,
     on_nonfinite: str,
     rerun: bool,
+    budget: float,
     quiet: bool,
     target: str,
     arguments: tuple[str, ...],
@@ -110,6 +119,7 @@ def _run(
             fail_on=fail_on,
             on_nonfinite=on_nonfinite,
             rerun=rerun,
+            budget=budget,
             quiet=quiet,
         )
     )

@@ -30,6 +30,7 @@ class RunOptions:
     fail_on: str = "never"
     on_nonfinite: str = "stop"
     rerun: bool = False
+    budget: float = 20.0
     quiet: bool = False
 
 
@@ -52,6 +53,7 @@ def run(options: RunOptions) -> int:
         steps=options.steps,
         on_nonfinite=options.on_nonfinite,
         rerun=options.rerun,
+        budget=options.budget,
         quiet=options.quiet,
     )
     if options.fail_on == "never":

@@ -7,11 +7,13 @@ from typing import Any
 
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.incident import SkippedStep, UnderflowRecord
+from unstuck.record.trials import LearningTrials
 
 __all__ = ["KINDS", "kind_named", "name_of_kind"]
 
 KINDS: Mapping[str, type[Any]] = {
     "anatomy": Anatomy,
+    "learning trials": LearningTrials,
     "skipped step": SkippedStep,
     "underflow": UnderflowRecord,
 }

@@ -23,6 +23,8 @@ class SessionOptions:
         script: the program's file.
         every_gradient: record the norms of all gradients at every step, whatever it costs.
         trace_step: trace everything from this step on, live, and stop at the first incident (the second run).
+        budget: seconds that trials on copies may take at the end, all together; 0 for none.
+        quiet: show no progress of them.
     """
 
     out: Path | None = None
@@ -32,6 +34,8 @@ class SessionOptions:
     script: Path | None = None
     trace_step: int | None = None
     every_gradient: bool = False
+    budget: float = 20.0
+    quiet: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.gradients import Gradients
 from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.inventory import Inventory
+from unstuck.instruments.kept_steps import KeptSteps
 from unstuck.instruments.losses import Losses
 from unstuck.instruments.moments import Moments
 from unstuck.instruments.skipped_steps import SkippedSteps
@@ -32,6 +33,8 @@ from unstuck.session.explain import explain, explain_skipped_step, explain_zero_
 from unstuck.session.first_steps import FirstSteps
 from unstuck.session.live_trace import LiveTrace
 from unstuck.session.options import Ending, SessionOptions, Verdict
+from unstuck.session.probing import Probing
+from unstuck.session.progress import Progress
 from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
 from unstuck.sources.scope import ScopedBus
@@ -93,11 +96,13 @@ class Session:
             compiles=lambda: self._source.compiles,
             quiet=lambda: self._bus.working or self._source.loading > 0,
         )
+        self._kept_steps = KeptSteps(self._guard, self._moments, self._inventory)
+        probed = [] if live or options.budget <= 0.0 else [self._kept_steps]
         first: list[Listener] = [] if live else [self._first_steps, constructions]
         # The tracer closes before the guard looks, the guard looks before its moments are replaced, and gradients are
         # measured before what was done to them counts as done.
         self._bus = Bus(
-            [*live, *first, *half, self._guard, self._moments, self._inventory, gradients, clipping, losses, *limit],
+            [*live, *first, *half, self._guard, self._moments, self._inventory, gradients, clipping, losses, *probed, *limit],
             passages=(StopRun,),
         )
         self._guard.optimizers.update({id(item): item for item in optimizers})
@@ -135,6 +140,7 @@ class Session:
         if Session._active is self:
             Session._active = None
         self._bus.run_ends()
+        self._probe(ending)
         self.recording.set_facts(self._facts())
         self.recording.set_gradients()
         self.recording.write_records()
@@ -170,6 +176,18 @@ class Session:
             incidents=tuple(item.folder for item in all_incidents(self.recording) if item.folder),
             rerun_step=self._rerun_step(),
         )
+
+    def _probe(self, ending: Ending) -> None:
+        """Try on copies what the run alone can't tell; not where somebody waits for the end."""
+        self.recording.flush()
+        if self.options.budget <= 0.0 or ending.kind in ("interrupt", "exception"):
+            self._kept_steps.take()
+            return
+        progress = Progress(self.options.quiet)
+        probing = Probing(
+            self.recording, self._kept_steps, self._source.original_backward, self.options.budget, progress.tell
+        )
+        probing.run(list(self._guard.optimizers.values()))
 
     # -- incidents ---------------------------------------------------------------------------------------------------
 

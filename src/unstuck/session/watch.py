@@ -97,6 +97,7 @@ def watch(
     out: str | Path | None = None,
     on_nonfinite: Literal["stop", "continue"] = "continue",
     every_gradient: bool = False,
+    budget: float = 20.0,
 ) -> Watch:
     """Watch a training loop in this process for what keeps it from learning::
 
@@ -115,6 +116,8 @@ def watch(
         on_nonfinite: at a loss, gradient or parameter that turns NaN or infinite ``continue`` the loop, or ``stop`` it
             by a ``SystemExit`` with exit code 3, as ``unstuck run`` does.
         every_gradient: record all gradient norms at every step; otherwise as often as 1 % of a step's time allows.
+        budget: seconds that trials on copies may take when the watch is closed, where something is suspected; 0 for
+            none.
 
     Returns:
         The running watch.
@@ -133,6 +136,7 @@ def watch(
         on_nonfinite=on_nonfinite,
         script=None if main is None else Path(main),
         every_gradient=every_gradient,
+        budget=budget,
     )
     return Watch(Session(options, models, optimizers), folder)
 

@@ -131,6 +131,8 @@ def _open_session(message: Message) -> Session:
             rerun=message.rerun,
             script=None if script is None or message.target == "-" else Path(script),
             trace_step=message.trace_step,
+            budget=message.budget,
+            quiet=message.quiet,
         )
     )
 

@@ -23,6 +23,7 @@ class Message:
         on_nonfinite: ``stop`` or ``continue``: what to do at an incident.
         rerun: whether a step that can't be replayed may be explained by a second run from the start.
         quiet: print nothing.
+        budget: seconds that trials on copies may take at the end.
         trace_step: trace everything from this optimiser step on: the run is the second one, which explains the first.
     """
 
@@ -36,6 +37,7 @@ class Message:
     on_nonfinite: str
     rerun: bool
     quiet: bool
+    budget: float = 20.0
     trace_step: int | None = None
 
     def encode(self) -> str:
