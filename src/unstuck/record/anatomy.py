@@ -24,9 +24,11 @@ class Units:
     Attributes:
         kind: ``rectifier`` or ``sigmoid``/``tanh`` (two flat ends).
         count: units.
-        off: units that are 0 (below 0 for leaky ones) for every sample and place; at a flat end for two flat ends.
+        off: units that are off for every sample and place: 0 for a rectifier; at a flat end for two flat ends.
         share: share of single values that are off, or at a flat end.
         samples: values that each unit was judged by.
+        mask: which units ``off`` counts: a hexadecimal number, the first unit in its lowest bit; empty where there are
+            thousands of units.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class Units:
     off: int
     share: float
     samples: int
+    mask: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Value:
         samples: along the lineage from the batch: ``none`` (no data of the batch), ``apart`` (each element belongs to
             one sample), ``statistic`` (a reduction over samples), ``mixed`` (samples meet in single elements, or
             it isn't known), None where no lineage was kept.
+        over: dimensions along which the sample changes, where each element belongs to one.
+        slot: of the results of ``op`` the one that it is.
     """
 
     argument: str
@@ -69,6 +74,8 @@ class Value:
     mean: float | None = None
     std: float | None = None
     samples: str | None = None
+    over: tuple[int, ...] = ()
+    slot: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class Op:
     """One operation.
 
     Attributes:
-        name: ATen's base name as users know it (``softmax``, ``add``: no overload, no underscores).
+        name: ATen's base name as users know it (``softmax``, ``add``: no overload, no underscores). A recurrent
+            layer of torch is one operation (``lstm``, ``gru``, ``rnn``) with its weights among the inputs.
         chain: index into :attr:`Anatomy.chains`: the user's lines down to it; -1 for none (a derivative).
         module: dotted path of the innermost module of the models that was running.
         running: class name of the innermost running module, whether of the models or not (``CrossEntropyLoss``).
@@ -87,6 +95,12 @@ class Op:
         outputs: tensors that it made or wrote; views too.
         in_place: whether it wrote into a tensor that was there.
         units: single units, for the results of activation functions.
+        measured: numbers that only some operations have: ``logsumexp`` of the class scores that a negative
+            log-likelihood takes, mean over the samples (0 for log-probabilities). Of a layer's result ``apart``:
+            standard deviation over the first dimension, root mean square over the rest. Of a normalisation ``values per
+            statistic``, ``passed`` (what is left of unit variance: below 1 as far as eps outweighs the variance) and,
+            with running statistics, ``evaluation shift`` and ``evaluation scale``: how far its result in evaluation
+            lies from the one in training, in standard deviations and as a factor.
     """
 
     name: str
@@ -100,6 +114,7 @@ class Op:
     outputs: tuple[Value, ...]
     in_place: bool = False
     units: Units | None = None
+    measured: dict[str, float] = field(default_factory=dict)
 
     def taken(self, argument: str) -> Value | None:
         """The input under this name."""
@@ -117,7 +132,8 @@ class Mark:
         chain: index into :attr:`Anatomy.chains`, -1 for none.
         value: of a ``backward`` the loss.
         optimizer: of a ``step`` the optimiser's number, in the order of their first steps.
-        name: of a ``call`` the module's path, of a ``step`` the optimiser's class.
+        name: of a ``batch`` ``stacked`` where the loader has stacked samples along its first dimension, of a ``call``
+            the class of the module, of a ``step`` the optimiser's class.
     """
 
     kind: str
@@ -144,6 +160,9 @@ class ModelPart:
             the session, a copy).
         filled_at: the same by name for its own parameters: the line that filled each last, by its construction or by
             ``torch.nn.init``; without those that aren't known.
+        spread: of its own parameters of two and more dimensions, how much their slices along the first and along the
+            second dimension differ when the trace began: deviation from their mean over the root mean square, 0 for
+            equal ones. The gates of a recurrent layer are compared each within itself.
     """
 
     path: str
@@ -155,6 +174,7 @@ class ModelPart:
     library: bool
     made_at: int = -1
     filled_at: dict[str, int] = field(default_factory=dict)
+    spread: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

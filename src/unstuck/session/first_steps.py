@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch.utils.data import default_collate
 
 from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.guard import Guard
@@ -76,7 +77,7 @@ class FirstSteps:
         if self._begin(frame, None) is not None and self._now is not None:
             self._now.declare(batch)
             self._declared = True
-            self._now.mark("batch", frame)
+            self._now.mark("batch", frame, name="stacked" if _stacks(iterator) else None)
 
     def forward_begins(self, module: torch.nn.Module, args: Any, kwargs: Any, frame: FrameType) -> None:
         fresh = not self._open
@@ -88,6 +89,8 @@ class FirstSteps:
         if not self._declared:
             now.declare((args, dict(kwargs)))
             self._declared = True
+        if fresh:
+            now.enter(module, args)
         now.mark("call", frame, name=type(module).__name__)
 
     def backward_begins(self, tensors: Any, frame: FrameType) -> None:
@@ -200,3 +203,11 @@ class FirstSteps:
         self._open, self._now, self._done = False, None, True
         self.seconds += now.seconds
         self._recording.keep(now.close(), whole=True)
+
+
+def _stacks(iterator: Any) -> bool:
+    """Whether a loader's iterator stacks samples in torch's own way, so that they lie apart along dimension 0."""
+    return (
+        getattr(iterator, "_collate_fn", None) is default_collate
+        and getattr(getattr(iterator, "_index_sampler", None), "batch_size", None) is not None
+    )

@@ -22,6 +22,7 @@ from unstuck.signals import Bus
 from unstuck.sources.constructions import watch_constructions
 from unstuck.sources.patching import Patches
 from unstuck.sources.scope import ScopedBus
+from unstuck.sources.switches import watch_switches
 
 __all__ = ["PlainSource"]
 
@@ -64,9 +65,7 @@ class PlainSource:
     @property
     def compiles(self) -> bool:
         """Whether the program has used ``torch.compile``, if only through a name imported before the patch."""
-        frames = sys.modules.get("torch._dynamo.eval_frame")
-        backends = getattr(frames, "cached_backends", {}).values()  # torch's own ``disable`` is held there as None
-        return self._compiles or self._begin_compiled or any(backend is not None for backend in backends)
+        return self._compiles or self._begin_compiled or bool(_backends() - self._backends_before)
 
     def open(self) -> None:
         """Start watching."""
@@ -77,6 +76,7 @@ class PlainSource:
         self._patches.add(optimizer_hooks.register_optimizer_step_pre_hook(self._step_begins).remove)
         self._patches.add(optimizer_hooks.register_optimizer_step_post_hook(self._step_ended).remove)
         watch_constructions(self._patches, self._bus)
+        watch_switches(self._patches, self._bus)
         patch(torch.optim.Optimizer, "__init__", self._wrap_optimizer_init)
         patch(torch.optim.Optimizer, "zero_grad", self._wrap_zero_grad)
         patch(torch.nn.Module, "zero_grad", self._wrap_zero_grad)
@@ -116,7 +116,11 @@ class PlainSource:
     # -- module calls ------------------------------------------------------------------------------------------------
 
     def _forward_hook(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if _compiling() or not torch.is_grad_enabled():
+        if _compiling():
+            return
+        if not torch.is_grad_enabled():
+            if self._wants_calls():
+                self._bus.module_evaluated(module, args, sys._getframe(1))
             return
         self._disarm()
         frame = sys._getframe(1)

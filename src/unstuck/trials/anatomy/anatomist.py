@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
@@ -13,14 +14,17 @@ import torch
 from unstuck.instruments.constructions import Constructions
 from unstuck.places import Frame, is_user_file, user_chain
 from unstuck.record.anatomy import Anatomy, Mark, ModelPart, Op, Units, Value
+from unstuck.trials.anatomy.layers import measured_of, spreads_of
+from unstuck.trials.anatomy.measures import measured
+from unstuck.trials.anatomy.recurrent import inputs_of, is_recurrent, outputs_of, settings_of, shadows_of
 from unstuck.trials.anatomy.units import units_of
-from unstuck.trials.anatomy.values import Makers, described, integer_range, moments, samples_of
+from unstuck.trials.anatomy.values import Maker, Makers, described, integer_range, moments, over_of, samples_of
 from unstuck.trials.tracing.leaves import Leaves
 from unstuck.trials.tracing.lineage import Lineage
 from unstuck.trials.tracing.memory import Memory, strided
 from unstuck.trials.tracing.modules import ModuleStack, prefixed, roots
 from unstuck.trials.tracing.ops import bound_arguments, user_name
-from unstuck.trials.tracing.recorder import Record, Recorder
+from unstuck.trials.tracing.recorder import INNER_FRAMES, Record, Recorder
 
 __all__ = ["Anatomist"]
 
@@ -63,7 +67,10 @@ class Anatomist:
         self._leaves = Leaves(self._memory, models, None)
         self._lineage = Lineage(self._memory) if lineage else None
         self._makers = Makers(self._memory, self._leaves)
-        self._modules = ModuleStack(models)
+        self._modules = ModuleStack(models, self.enter, self._leave)
+        self._layer: torch.nn.Module | None = None
+        self._taken: tuple[Value, ...] = ()
+        self._place: tuple[int, int] | None = None
         self._recorder = Recorder(
             self._memory, self._lineage, self._modules.innermost, 0, None, observer=self._observe, quiet=quiet
         )
@@ -164,7 +171,8 @@ class Anatomist:
             return
         value = None
         if tensor is not None and (seen := strided(tensor)) is not None:
-            value = self._value("loss", tensor, seen, None)
+            with torch.no_grad():
+                value = self._value("loss", tensor, seen, None)
         self._marks.append(Mark(kind, len(self._ops), self._chain_of(frame), value, optimizer, name))
 
     def _chain_of(self, frame: FrameType | None) -> int:
@@ -207,6 +215,7 @@ class Anatomist:
                 library=type(module).__module__.startswith("torch."),
                 made_at=self._index(made(module)),
                 filled_at={key: at for key, item in own.items() if (at := self._index(filled(item))) >= 0},
+                spread={key: ratio for key, item in own.items() if (ratio := spreads_of(item, _gates(module, item)))},
             )
             for path, module in _modules_of(models)
             for own in (dict(module.named_parameters(recurse=False)),)
@@ -226,6 +235,9 @@ class Anatomist:
         op = record.op
         if op.name in _NO_OPERATIONS:
             return
+        place, self._place = self._place, _place(sys._getframe(2))
+        if op.name == "detach" and place == self._place:
+            return  # autograd keeps the result of the operation before
         begin = time.perf_counter()
         index = len(self._ops)
         inputs = tuple(
@@ -243,17 +255,20 @@ class Anatomist:
             for item in (result if isinstance(result, (list, tuple)) else [result])
             if isinstance(item, torch.Tensor) and (tensor := strided(item)) is not None
         ]
-        for tensor in [*written, *outputs]:
-            self._makers.wrote(tensor, index, op.view)
+        for tensor in written:
+            self._makers.wrote(tensor, index, 0, op.view)
+        for slot, tensor in enumerate(outputs):
+            self._makers.wrote(tensor, index, slot, op.view)
         known = not (op.view and inputs and inputs[0].leaf in ("parameter", "buffer"))
-        results = tuple(self._result(index, tensor, known) for tensor in outputs or written)
+        results = tuple(self._result(index, slot, tensor, known) for slot, tensor in enumerate(outputs or written))
+        name = user_name(op.name)
         units: Units | None = None
         backward = record.engine is not None or record.derivative
         if not backward and outputs and sources:
-            units = units_of(user_name(op.name), settings, sources[0][2], outputs[0])
+            units = units_of(name, settings, sources[0][2], outputs[0])
         self._ops.append(
             Op(
-                name=user_name(op.name),
+                name=name,
                 chain=self._lines(record),
                 module=record.module,
                 running=self._modules.running,
@@ -264,11 +279,68 @@ class Anatomist:
                 outputs=results,
                 in_place=bool(written),
                 units=units,
+                measured={}
+                if backward
+                else {**measured(name, settings, sources), **measured_of(name, settings, sources, outputs)},
             )
         )
+        self._keep_within_budget(begin)
+
+    def _keep_within_budget(self, begin: float) -> None:
         if len(self._ops) >= MOST_OPS or self._recorder.seconds + time.perf_counter() - begin > LONGEST:
             self._spent = True
             self._recorder.inert = True
+
+    # -- recurrent layers --------------------------------------------------------------------------------------------
+
+    def enter(self, module: torch.nn.Module, args: Any) -> None:
+        """A module's forward is about to run; told by a hook, but for one that began before the trace."""
+        if self._layer is not None or self._recorder.inert or not is_recurrent(module):
+            return
+        self._recorder.inert = True
+        self._layer = module
+        with torch.no_grad():
+            self._taken = tuple(
+                self._value(argument, tensor, seen, self._lineage.of(seen) if self._lineage is not None else None)
+                for argument, tensor in inputs_of(module, args)
+                if (seen := strided(tensor)) is not None
+            )
+
+    def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        if module is not self._layer:
+            return
+        self._layer = None
+        self.resume()
+        if result is None or self._recorder.inert:
+            return
+        begin = time.perf_counter()
+        self._recorder.inert = True
+        grad_mode = torch.is_grad_enabled()
+        with torch.no_grad():
+            self._ops.append(self._recurrent(module, args, result, grad_mode))
+        self._recorder.inert = False
+        self._keep_within_budget(begin)
+
+    def _recurrent(self, module: torch.nn.Module, args: Any, result: Any, grad_mode: bool) -> Op:
+        index, outputs = len(self._ops), outputs_of(result)
+        if self._lineage is not None and self._taken:
+            source = strided(inputs_of(module, args)[0][1])
+            shadow = self._lineage.of(source) if source is not None else None
+            for tensor, told in zip(outputs, shadows_of(module, args, result, shadow), strict=True):
+                self._lineage.tell(tensor, told)
+        for slot, tensor in enumerate(outputs):
+            self._makers.wrote(tensor, index, slot, view=False)
+        return Op(
+            name=type(module).__name__.lower(),
+            chain=self._index(user_chain(sys._getframe(2))),
+            module=self._modules.innermost(),
+            running=type(module).__name__,
+            backward=False,
+            grad_mode=grad_mode,
+            settings=settings_of(module, args),
+            inputs=self._taken,
+            outputs=tuple(self._result(index, slot, tensor, True) for slot, tensor in enumerate(outputs)),
+        )
 
     def _lines(self, record: Record) -> int:
         if not record.lines:
@@ -282,21 +354,27 @@ class Anatomist:
     def _value(self, argument: str, tensor: torch.Tensor, seen: torch.Tensor, shadow: torch.Tensor | None) -> Value:
         samples = samples_of(shadow) if self._lineage is not None else None
         maker = self._makers.of(seen)
-        span, middle = self._numbers(seen) if maker[0] is None else (_NOTHING, _NOTHING)
-        return described(argument, seen, maker, tensor.requires_grad, span, middle, samples)
+        span, middle = self._numbers(seen) if maker.op is None else (_NOTHING, _NOTHING)
+        return described(argument, seen, maker, tensor.requires_grad, span, middle, samples, over_of(shadow))
 
-    def _result(self, index: int, tensor: torch.Tensor, looked_at: bool) -> Value:
-        samples = None
-        if self._lineage is not None:
-            samples = samples_of(self._lineage.of(tensor))
+    def _result(self, index: int, slot: int, tensor: torch.Tensor, looked_at: bool) -> Value:
+        shadow = None if self._lineage is None else self._lineage.of(tensor)
+        samples = samples_of(shadow) if self._lineage is not None else None
         span, middle = self._numbers(tensor) if looked_at else (_NOTHING, _NOTHING)
-        return described("out", tensor, (index, None, None), None, span, middle, samples)
+        return described("out", tensor, Maker(index, slot), None, span, middle, samples, over_of(shadow))
 
     def _numbers(self, tensor: torch.Tensor) -> tuple[Span, Span]:
         if tensor.is_floating_point():
             seen = self._recorder.look(tensor)
             return (seen.low, seen.high), moments(tensor)
         return integer_range(tensor), _NOTHING
+
+
+def _place(frame: FrameType | None) -> tuple[int, int] | None:
+    """Frame and instruction that called an operation."""
+    while frame is not None and frame.f_code.co_filename.endswith(INNER_FRAMES):
+        frame = frame.f_back
+    return None if frame is None else (id(frame), frame.f_lasti)
 
 
 def _plain(value: Any) -> Any:
@@ -309,6 +387,14 @@ def _plain(value: Any) -> Any:
         items = [_plain(item) for item in value[:16]]
         return _NOT_PLAIN if _NOT_PLAIN in items else items
     return _NOT_PLAIN
+
+
+def _gates(module: torch.nn.Module, weight: torch.Tensor) -> int:
+    """Gates whose weights are stacked in one matrix."""
+    if not isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase)) or weight.dim() < 2:
+        return 1
+    hidden = int(module.hidden_size)
+    return weight.shape[0] // hidden if hidden and weight.shape[0] % hidden == 0 else 1
 
 
 def _modules_of(models: Mapping[str, torch.nn.Module]) -> Iterator[tuple[str, torch.nn.Module]]:

@@ -10,50 +10,79 @@ from unstuck.record.anatomy import Units
 
 __all__ = ["units_of"]
 
-_RECTIFIERS = frozenset(
-    ("relu", "threshold", "leaky_relu", "elu", "celu", "gelu", "silu", "mish", "hardswish", "clamp_min")
-)
+_FLOORS = {"relu": 0.0, "threshold": 0.0, "clamp": 0.0, "clamp_min": 0.0, "hardtanh": 0.0, "hardswish": -3.0}
+_FAINT = {"gelu": -4.0, "silu": -12.0, "mish": -12.0, "softplus": -12.0}
+"""Inputs from which on downwards the function gives nothing, and those where what it gives is below 1e-3."""
+
 _FLAT_ENDS = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0), "hardsigmoid": (0.0, 1.0), "hardtanh": (-1.0, 1.0)}
 _NEAR = 0.01
 """Distance from a flat end, as a share of the whole range, from which on hardly a gradient passes."""
 _LOOKED_AT = 2**22
+_NAMED = 4096
+"""Units whose state is kept one by one."""
 
 
 def units_of(name: str, settings: dict[str, Any], source: torch.Tensor, result: torch.Tensor) -> Units | None:
     """The units of one operation's result; None for other operations and for what has no units.
 
+    Functions that let gradients through everywhere (leaky ReLU, ELU) have none that are off.
+
     Args:
         name: of the operation.
         settings: its arguments that are no tensors.
-        source: what it took, any shape.
+        source: what it took, any shape; where the operation worked in place, what it has made of it.
         result: what it made, same shape.
     """
     if result.dim() < 2 or result.numel() == 0 or result.numel() > _LOOKED_AT or not result.is_floating_point():
         return None
-    if name in _RECTIFIERS:
-        if name == "clamp_min" and settings.get("min") != 0:
-            return None
-        kind, off = "rectifier", (result if name in ("relu", "clamp_min") else source) <= 0
-    elif name in _FLAT_ENDS:
-        low, high = _FLAT_ENDS[name]
-        if name == "hardtanh":
-            low, high = float(settings.get("min_val", low)), float(settings.get("max_val", high))
-            if low == 0:  # relu6
-                return _counted("rectifier", result <= 0)
+    ends = _ends(name, settings)
+    if ends is not None:
+        low, high = ends
         margin = _NEAR * (high - low)
-        kind, off = name.removeprefix("hard"), (result < low + margin) | (result > high - margin)
-    else:
-        return None
-    return _counted(kind, off)
+        return _counted(name.removeprefix("hard"), (result < low + margin) | (result > high - margin))
+    if name in _FLOORS and _is_rectifier(name, settings):
+        return _counted("rectifier", result == 0)
+    if name in _FAINT:
+        floor = _FAINT[name]
+        return _counted("rectifier", source < floor if source is not result else result.abs() < 1e-3)
+    return None
+
+
+def _ends(name: str, settings: dict[str, Any]) -> tuple[float, float] | None:
+    ends = _FLAT_ENDS.get(name)
+    if ends is None or name != "hardtanh":
+        return ends
+    low, high = float(settings.get("min_val", ends[0])), float(settings.get("max_val", ends[1]))
+    return (low, high) if low < 0 else None  # one that begins at 0 is a ReLU with a ceiling
+
+
+def _is_rectifier(name: str, settings: dict[str, Any]) -> bool:
+    if name == "clamp":
+        return settings.get("min") == 0 and settings.get("max") is None
+    if name == "clamp_min":
+        return settings.get("min") == 0
+    if name == "threshold":
+        return settings.get("threshold") == 0 and settings.get("value") == 0
+    return True
 
 
 def _counted(kind: str, off: torch.Tensor) -> Units:
     dim = 1 if off.dim() >= 4 or off.dim() == 2 else off.dim() - 1
     flat = off.movedim(dim, -1).reshape(-1, off.shape[dim])
+    always = flat.all(0)
     return Units(
         kind=kind,
         count=int(flat.shape[1]),
-        off=int(flat.all(0).sum()),
+        off=int(always.sum()),
         share=float(flat.float().mean()),
         samples=int(flat.shape[0]),
+        mask=_mask(always) if flat.shape[1] <= _NAMED else "",
     )
+
+
+def _mask(flags: torch.Tensor) -> str:
+    """Flags as a hexadecimal number, the first one in its lowest bit."""
+    number = 0
+    for index in flags.nonzero().flatten().tolist():
+        number |= 1 << index
+    return format(number, "x")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from unstuck.record.anatomy import Value
@@ -9,10 +11,20 @@ from unstuck.trials.tracing.leaves import Leaves
 from unstuck.trials.tracing.lineage import MIXED, SAMPLE, STATISTIC
 from unstuck.trials.tracing.memory import Geometry, Memory, geometry
 
-__all__ = ["Makers", "moments", "samples_of"]
+__all__ = ["Maker", "Makers", "described", "integer_range", "moments", "over_of", "samples_of"]
 
 _LOOKED_AT = 2**20
 """Elements of a tensor that its mean is taken of."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Where a tensor came from: an operation and which of its results, or what kind of leaf it is and its name."""
+
+    op: int | None = None
+    slot: int = 0
+    leaf: str | None = None
+    name: str | None = None
 
 
 class Makers:
@@ -26,29 +38,52 @@ class Makers:
     def __init__(self, memory: Memory, leaves: Leaves) -> None:
         self._memory = memory
         self._leaves = leaves
-        self._shown: dict[int, dict[Geometry, int]] = {}
-        self._written: dict[int, int] = {}
+        self._shown: dict[int, dict[Geometry, Maker]] = {}
+        self._written: dict[int, list[tuple[Geometry, Maker]]] = {}
 
-    def wrote(self, tensor: torch.Tensor, op: int, view: bool) -> None:
+    def wrote(self, tensor: torch.Tensor, op: int, slot: int, view: bool) -> None:
         """An operation has written a tensor, or made a view."""
-        key = self._memory.storage(tensor).key
-        if view:
-            self._shown.setdefault(key, {})[geometry(tensor)] = op
-        else:
-            self._shown[key] = {geometry(tensor): op}
-            self._written[key] = op
+        storage = self._memory.storage(tensor)
+        place, maker = geometry(tensor), Maker(op, slot)
+        shown = self._shown.setdefault(storage.key, {})
+        if not view:
+            whole = tensor.numel() * tensor.element_size() >= storage.bytes
+            for other in list(shown):
+                if whole or overlap(other, place):
+                    del shown[other]
+            written = [] if whole else self._written.get(storage.key, [])
+            self._written[storage.key] = [*(item for item in written if item[0] != place), (place, maker)]
+        shown[place] = maker
 
-    def of(self, tensor: torch.Tensor) -> tuple[int | None, str | None, str | None]:
-        """(operation, None, None), or (None, kind of leaf, its name)."""
+    def of(self, tensor: torch.Tensor) -> Maker:
+        """Who made what a tensor shows at present."""
         region = self._memory.region(tensor)
         shown = self._shown.get(region.storage.key)
         if shown is not None and region.geometry in shown:
-            return shown[region.geometry], None, None
-        written = self._written.get(region.storage.key)
-        if written is not None:
-            return written, None, None
+            return shown[region.geometry]
+        for place, maker in reversed(self._written.get(region.storage.key, [])):
+            if overlap(place, region.geometry):
+                return maker
         kind, name = self._leaves.name(region)
-        return None, kind, name
+        return Maker(leaf=kind, name=name)
+
+
+def overlap(one: Geometry, other: Geometry) -> bool:
+    """Whether two regions of a storage share an element; exact for blocks of one array, else by their extent."""
+    (sizes, strides, offset), (other_sizes, other_strides, other_offset) = one, other
+    if 0 in sizes or 0 in other_sizes:
+        return False
+    if len(sizes) == len(other_sizes) and strides == other_strides and 0 not in strides:
+        first, second = offset, other_offset
+        for dim in sorted(range(len(strides)), key=lambda dim: -strides[dim]):
+            begin, first = divmod(first, strides[dim])
+            other_begin, second = divmod(second, strides[dim])
+            if begin + sizes[dim] <= other_begin or other_begin + other_sizes[dim] <= begin:
+                return False
+        return True
+    end = offset + sum((size - 1) * step for size, step in zip(sizes, strides, strict=True))
+    other_end = other_offset + sum((size - 1) * step for size, step in zip(other_sizes, other_strides, strict=True))
+    return offset <= other_end and other_offset <= end
 
 
 def moments(tensor: torch.Tensor) -> tuple[float | None, float | None]:
@@ -92,28 +127,37 @@ def samples_of(shadow: torch.Tensor | None) -> str:
     return "apart" if bool((codes >= SAMPLE).any()) else "none"
 
 
+def over_of(shadow: torch.Tensor | None) -> tuple[int, ...]:
+    """Dimensions along which a shadow's samples change; see :attr:`unstuck.record.anatomy.Value.over`."""
+    if shadow is None or samples_of(shadow) != "apart":
+        return ()
+    return tuple(dim for dim, size in enumerate(shadow.shape) if size > 1)
+
+
 def described(
     argument: str,
     tensor: torch.Tensor,
-    maker: tuple[int | None, str | None, str | None],
+    maker: Maker,
     grad: bool | None,
     span: tuple[float | None, float | None],
     middle: tuple[float | None, float | None],
     samples: str | None,
+    over: tuple[int, ...] = (),
 ) -> Value:
     """The record of a tensor."""
-    op, leaf, name = maker
     return Value(
         argument=argument,
         shape=tuple(tensor.shape),
         dtype=str(tensor.dtype).removeprefix("torch."),
-        op=op,
-        leaf=leaf,
-        name=name,
+        op=maker.op,
+        leaf=maker.leaf,
+        name=maker.name,
         grad=grad,
         low=span[0],
         high=span[1],
         mean=middle[0],
         std=middle[1],
         samples=samples,
+        over=over,
+        slot=maker.slot,
     )

@@ -45,6 +45,10 @@ class Lineage:
         storage = self.memory.storage(tensor)
         storage.shadows[geometry(tensor)] = shadow
 
+    def tell(self, tensor: torch.Tensor, shadow: Shadow | None) -> None:
+        """Give a tensor that was made unseen its shadow."""
+        self._store(tensor, shadow)
+
     def of(self, tensor: torch.Tensor) -> Shadow | None:
         """The shadow of a strided tensor, None where it holds no data of the batch."""
         storage = self.memory.storage(tensor)
@@ -319,6 +323,9 @@ def _through(
     found: list[Shadow | None] = []
     for index, slot, tensor, _ in outputs:
         ndim = tensor.dim()
+        if op.name in ("pack_padded_sequence", "pad_packed_sequence"):
+            found.append(_packed(op, func, args, kwargs, shadows[0]) if index == 0 else None)
+            continue
         if op.moving and not op.elementwise:
             found.append(_moved(op, func, args, kwargs, arguments, inputs, shadows, index, tensor))
             continue
@@ -334,6 +341,21 @@ def _through(
             result = combined(result, aligned(shadow, alignment, ndim))
         found.append(result)
     return found
+
+
+def _packed(
+    op: Operation, func: Any, args: Sequence[Any], kwargs: dict[str, Any], shadow: Shadow | None
+) -> Shadow | None:
+    """Packing sequences of different lengths and unpacking them: the same movement of the codes of one feature."""
+    source = args[0]
+    if shadow is None:
+        return None
+    leading = 2 if op.name == "pack_padded_sequence" else 1
+    if any(size > 1 for size in shadow.shape[leading:]):
+        return uniform(MIXED, source.dim())
+    sizes = (*source.shape[:leading], *(1,) * (source.dim() - leading))
+    moved: torch.Tensor = func(shadow.expand(sizes), *args[1:], **kwargs)[0]
+    return compact(moved)
 
 
 def _normalises_over_batch(op: Operation, index: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -53,10 +53,23 @@ def module_names(models: Mapping[str, torch.nn.Module]) -> dict[int, str]:
 
 
 class ModuleStack:
-    """Which modules' forwards are running, kept by global hooks between ``open`` and ``close``."""
+    """Which modules' forwards are running, kept by global hooks between ``open`` and ``close``.
 
-    def __init__(self, models: Mapping[str, torch.nn.Module]) -> None:
+    Args:
+        models: by the variable that holds each.
+        entered: told of every forward that begins, with its positional arguments.
+        left: told of every forward that ended, with arguments and result, None after an exception.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, torch.nn.Module],
+        entered: Callable[[torch.nn.Module, Any], None] | None = None,
+        left: Callable[[torch.nn.Module, Any, Any], None] | None = None,
+    ) -> None:
         self._names = module_names(models)
+        self._entered = entered
+        self._left = left
         self._running: list[torch.nn.Module] = []
         self._filter: Any = None
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
@@ -102,8 +115,12 @@ class ModuleStack:
 
     def _enter(self, module: torch.nn.Module, args: Any) -> None:
         self._running.append(module)
+        if self._entered is not None:
+            self._entered(module, args)
 
     def _leave(self, module: torch.nn.Module, args: Any, result: Any) -> None:
+        if self._left is not None:
+            self._left(module, args, result)
         # An exception may have skipped inner modules.
         while self._running:
             if self._running.pop() is module:

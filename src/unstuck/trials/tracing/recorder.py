@@ -29,10 +29,12 @@ from unstuck.trials.tracing.memory import (
 )
 from unstuck.trials.tracing.ops import Operation, operation, tensor_arguments
 
-__all__ = ["Input", "Output", "Record", "Recorder", "StandIn"]
+__all__ = ["INNER_FRAMES", "Input", "Output", "Record", "Recorder", "StandIn"]
 
 # The last frame of Python before the autograd engine runs C++ nodes.
 _ENGINE = ("_engine_run_backward", "graph.py")
+# torch wraps a dispatch mode so that it isn't compiled.
+INNER_FRAMES = ("eval_frame.py", "_compile.py")
 _NO_NODE = 2**63
 # Up to this many indices are copied, so that a later write can't change what is known of a non-finite result.
 _COPIED = 2**20
@@ -242,8 +244,7 @@ class Recorder(TorchDispatchMode):
         frame: FrameType | None = sys._getframe(3)
         found = []
         engine: int | None = None
-        # torch wraps a dispatch mode so that it isn't compiled.
-        while frame is not None and frame.f_code.co_filename.endswith(("eval_frame.py", "_compile.py")):
+        while frame is not None and frame.f_code.co_filename.endswith(INNER_FRAMES):
             frame = frame.f_back
         derivative = frame is not None and frame.f_code.co_name == _ENGINE[0]
         while frame is not None and frame is not self._stop:
