@@ -11,9 +11,17 @@ if TYPE_CHECKING:
 __all__ = ["logs_are_due", "stepped_batches", "write_metrics"]
 
 
-def logs_are_due(trainer: Trainer) -> bool:
-    """Tell whether step values go to the loggers now, by ``log_every_n_steps``."""
-    return bool(trainer._logger_connector.should_update_logs)
+def logs_are_due(trainer: Trainer, batch_idx: int | None = None) -> bool:
+    """Tell whether step values go to the loggers now, by ``log_every_n_steps``.
+
+    Args:
+        trainer: the Trainer.
+        batch_idx: index of the batch in an evaluation or prediction, where batches are counted instead of steps.
+    """
+    if batch_idx is None:
+        return bool(trainer._logger_connector.should_update_logs)
+    every = trainer.log_every_n_steps
+    return every > 0 and ((batch_idx + 1) % every == 0 or trainer.should_stop)
 
 
 def stepped_batches(trainer: Trainer) -> int:

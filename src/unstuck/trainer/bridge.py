@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from unstuck.trainer.results import Logbook, ResultStore
+from unstuck.trainer.run import Run
 from unstuck.trainer.settings import Settings
 from unstuck.trainer.state import Progress
 
-__all__ = ["LogConnector", "LoopView", "ResultsBridge"]
+__all__ = ["LogConnector", "LoopView", "PredictView", "ResultsBridge"]
 
 
 class ResultsBridge:
@@ -129,6 +130,10 @@ class LoopView:
     def max_steps(self) -> int:
         """Optimiser steps at most."""
         return self._settings.bounds.max_steps
+    @max_batches.setter
+    def max_batches(self, max_batches: int | float) -> None:
+        self._progress.num_training_batches = max_batches
+
 
     @max_steps.setter
     def max_steps(self, max_steps: int) -> None:
@@ -146,3 +151,34 @@ class LoopView:
 
     def _should_accumulate(self) -> bool:
         return self._progress.accumulating
+    @property
+    def _skip_backward(self) -> bool:
+        return self._progress.forward_only
+
+    @_skip_backward.setter
+    def _skip_backward(self, skip_backward: bool) -> None:
+        self._progress.forward_only = skip_backward
+
+
+
+class PredictView:
+    """The predictions of a run under the names of Lightning's loop object."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def predictions(self) -> list[Any]:
+        """The predictions so far: one for each batch; with several loaders a list of these for each."""
+        kept = self._run.predictions
+        return kept[0] if len(kept) == 1 else kept
+
+    @property
+    def current_batch_indices(self) -> list[int] | None:
+        """The indices of the samples of the current batch, None where they aren't known."""
+        return self._run.batch_indices
+
+    @property
+    def epoch_batch_indices(self) -> list[list[list[int]]]:
+        """The same of all batches so far, for each loader; empty lists where they aren't known."""
+        return self._run.epoch_batch_indices

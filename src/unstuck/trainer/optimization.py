@@ -26,7 +26,15 @@ from unstuck.trainer.hooks import bind_hook, has_own
 if TYPE_CHECKING:
     from unstuck.trainer.run import Run
 
-__all__ = ["SKIP_STEP", "AutomaticStep", "LightningOptimizer", "ManualStep", "bind_backward", "bind_before_step"]
+__all__ = [
+    "SKIP_STEP",
+    "AutomaticStep",
+    "ForwardStep",
+    "LightningOptimizer",
+    "ManualStep",
+    "bind_backward",
+    "bind_before_step",
+]
 
 
 class _SkipStep:
@@ -476,6 +484,32 @@ class ManualStep:
 
     def refuse_only_nones(self, is_complete: bool) -> None:
         """Manual optimisation needs no answer from ``training_step``."""
+
+
+class ForwardStep:
+    """``training_step`` without learning, for an epoch in which layers gather statistics.
+
+    Args:
+        run: the run.
+        takes_batch_idx: whether ``training_step`` wants the index of the batch.
+    """
+
+    def __init__(self, run: Run, takes_batch_idx: bool) -> None:
+        self._scope = run.module.__dict__
+        self._training_step = run.precision.wrap_step(run.module.training_step)
+        self._takes_batch_idx = takes_batch_idx
+
+    def run(self, batch: Any, batch_idx: int, accumulating: bool) -> dict[str, Any]:
+        """Runs one batch and returns what ``training_step`` returned, as a dict."""
+        self._scope["_current_fx_name"] = "training_step"
+        output = self._training_step(batch, batch_idx) if self._takes_batch_idx else self._training_step(batch)
+        self._scope["_current_fx_name"] = None
+        if isinstance(output, Tensor):
+            return {"loss": output.detach()}
+        return dict(output) if isinstance(output, Mapping) else {}
+
+    def refuse_only_nones(self, is_complete: bool) -> None:
+        """Without learning no loss is missing."""
 
 
 def _place(function: Callable[..., Any]) -> str:

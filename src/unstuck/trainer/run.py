@@ -66,6 +66,12 @@ class Run:
     return_predictions: bool = True
     val_check_batches: int | float | None = None
     """Training batches between validations; infinite: at the epoch's end; None: the time decides."""
+    predictions: list[list[Any]] = field(default_factory=list)
+    """Of each loader, for each batch; only what is asked for or written."""
+    batch_indices: list[int] | None = None
+    """Indices of the samples of the batch that is predicted for, None where they aren't known."""
+    epoch_batch_indices: list[list[list[int]]] = field(default_factory=list)
+    """The same of all batches, of each loader."""
     last_validation: float = 0.0
     """When the last validation ended (monotonic seconds)."""
     started: float = 0.0

@@ -135,6 +135,8 @@ class Progress:
     """Whether the batch only adds its gradients, and the optimiser steps at a later one."""
     has_learnt: bool = False
     """Whether any epoch so far had a loss (automatic optimisation)."""
+    forward_only: bool = False
+    """Whether the next epoch runs ``training_step`` without learning, so that layers can gather statistics."""
     should_stop: bool = False
     """Whether somebody asked the training to end at the next occasion."""
     num_training_batches: int | float = field(default=float("inf"))

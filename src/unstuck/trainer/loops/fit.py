@@ -19,7 +19,7 @@ from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation, load_training
 from unstuck.trainer.loops.checks import warn_of_eval_mode, warn_of_uncovered_parameters
 from unstuck.trainer.loops.evaluate import evaluate
-from unstuck.trainer.optimization import AutomaticStep, ManualStep
+from unstuck.trainer.optimization import AutomaticStep, ForwardStep, ManualStep
 from unstuck.trainer.run import Run
 from unstuck.trainer.schedulers import step_scheduler, warn_of_misfits
 from unstuck.trainer.state import RunningStage
@@ -144,7 +144,7 @@ def _train_epoch(run: Run) -> None:
     validates = _validates_this_epoch(run)
     max_steps = settings.bounds.max_steps
     stop_at = _deadline(run, settings.max_time)
-    last = progress.num_training_batches
+    last, forward_only = progress.num_training_batches, progress.forward_only
 
     for batch, batch_idx, _, is_last in profiled_batches(
         run.profiler, "[_TrainingEpochLoop].train_dataloader_next", batches
@@ -156,7 +156,8 @@ def _train_epoch(run: Run) -> None:
         is_final = is_last or progress.batches_ready == last
         batch = transfer(batch, 0)
         logbook.begin_batch(batch)
-        progress.accumulating = accumulating = not is_final and progress.batches_ready % accumulate != 0
+        accumulating = forward_only or (not is_final and progress.batches_ready % accumulate != 0)
+        progress.accumulating = accumulating
         outputs: dict[str, Any] = {}
         skips_rest = False
         if batch is None:
@@ -201,8 +202,10 @@ def _train_epoch(run: Run) -> None:
     step.refuse_only_nones(is_complete=progress.is_last_batch or progress.batches_ready == last)
 
 
-def _bind_step(run: Run, wants_outputs: bool) -> AutomaticStep | ManualStep:
+def _bind_step(run: Run, wants_outputs: bool) -> AutomaticStep | ManualStep | ForwardStep:
     takes_batch_idx = takes_argument(run.module.training_step, "batch_idx", min_positional=2)
+    if run.progress.forward_only:
+        return ForwardStep(run, takes_batch_idx)
     if run.module.automatic_optimization:
         return AutomaticStep(run, takes_batch_idx, wants_outputs)
     return ManualStep(run, takes_batch_idx)

@@ -8,13 +8,14 @@ import torch
 
 from unstuck.messages import rank_zero_warn
 from unstuck.profilers.actions import profiled, profiled_batches
+from unstuck.trainer.data.indices import RecordedDraws, recording_indices
 from unstuck.trainer.data.transfer import move_data_to_device
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
 from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import begin_pass, bind_transfer, load_evaluation
 from unstuck.trainer.loops.evaluate import check_dataloader_idx, no_grad_context
 from unstuck.trainer.loops.modes import capture_modes, restore_modes
-from unstuck.trainer.run import Run
+from unstuck.trainer.run import Run, StageData
 
 __all__ = ["predict"]
 
@@ -46,6 +47,9 @@ def _predict(run: Run) -> list[Any] | list[list[Any]] | None:
             "`Trainer.predict` goes through its loaders one after the other: `CombinedLoader(mode='sequential')`."
         )
     combined.limits = data.max_batches
+    draws = _record_indices(data) if _writers(run) else None
+    run.predictions = [[] for _ in combined.flattened]
+    run.epoch_batch_indices = [[] for _ in combined.flattened]
     begin_pass(data)
     numbered = len(combined.flattened) > 1
     check_dataloader_idx(module, ("predict_step",), numbered, "predict")
@@ -57,16 +61,45 @@ def _predict(run: Run) -> list[Any] | list[list[Any]] | None:
         module.eval()
     call_hook(trainer, "on_predict_start")
     call_hook(trainer, "on_predict_epoch_start")
-    predictions = _run_batches(run, numbered)
+    _run_batches(run, numbered, draws)
     call_hook(trainer, "on_predict_epoch_end")
     call_hook(trainer, "on_predict_end")
     restore_modes(modes)
     if not run.return_predictions:
         return None
-    return predictions if numbered else predictions[0]
+    return run.predictions if numbered else run.predictions[0]
 
 
-def _run_batches(run: Run, numbered: bool) -> list[list[Any]]:
+def _is_written_at_the_end(run: Run) -> bool:
+    return any(callback.interval.on_epoch for callback in _writers(run))
+
+
+def _writers(run: Run) -> list[Any]:
+    return [
+        callback
+        for callback in run.trainer.callbacks
+        if any(cls.__name__ == "BasePredictionWriter" for cls in type(callback).__mro__)
+    ]
+
+
+def _record_indices(data: StageData) -> list[RecordedDraws | None]:
+    """From now on the loaders remember which samples they draw."""
+    loaders, draws = zip(*map(recording_indices, data.combined.flattened), strict=True)
+    data.combined.flattened = list(loaders)
+    if None in draws:
+        rank_zero_warn(
+            "A prediction writer asks for the indices of the samples, but a loader isn't a DataLoader of a dataset with"
+            " indices: there they are unknown."
+        )
+    return list(draws)
+
+
+def _note_indices(run: Run, draws: RecordedDraws | None, batch_idx: int, dataloader_idx: int) -> None:
+    run.batch_indices = None if draws is None else draws.indices_of(batch_idx)
+    run.epoch_batch_indices[dataloader_idx].append(run.batch_indices or [])
+
+
+def _run_batches(run: Run, numbered: bool, draws: list[RecordedDraws | None] | None) -> None:
     module, trainer, data = run.module, run.trainer, run.predict
     transfer = bind_transfer(run)
     on_start, on_end = bind_hook(trainer, "on_predict_batch_start"), bind_hook(trainer, "on_predict_batch_end")
@@ -74,12 +107,14 @@ def _run_batches(run: Run, numbered: bool) -> list[list[Any]]:
     step = profiled(run.profiler, f"[Strategy]{type(run.strategy).__name__}.predict_step", step)
     takes_batch_idx = takes_argument(module.predict_step, "batch_idx", min_positional=2)
     scope = module.__dict__
-    predictions: list[list[Any]] = [[] for _ in data.combined.flattened]
+    keeps = run.return_predictions or _is_written_at_the_end(run)
     for batch, batch_idx, dataloader_idx, is_last in profiled_batches(
         run.profiler, "[_PredictionLoop].predict_next", data.batches
     ):
         batch = transfer(batch, dataloader_idx)
         position = (batch, batch_idx, dataloader_idx) if numbered else (batch, batch_idx)
+        if draws is not None:
+            _note_indices(run, draws[dataloader_idx], batch_idx, dataloader_idx)
         if on_start is not None:
             on_start(*position)
         arguments = position if takes_batch_idx else (batch, *position[2:])
@@ -91,9 +126,8 @@ def _run_batches(run: Run, numbered: bool) -> list[list[Any]]:
             rank_zero_warn("`predict_step` returned None. Return the prediction, if there is one.")
         if on_end is not None:
             on_end(answer, *position)
-        if run.return_predictions:
-            predictions[dataloader_idx].append(move_data_to_device(answer, torch.device("cpu")))
+        if keeps:
+            run.predictions[dataloader_idx].append(move_data_to_device(answer, torch.device("cpu")))
         if run.signals.received_sigterm and not is_last:
             raise TerminationRequested("a prediction")
     data.batches = None
-    return predictions
