@@ -21,10 +21,6 @@ from unstuck.profilers import PassThroughProfiler, configure_profiler
 from unstuck.strategies import SingleDeviceStrategy
 from unstuck.trainer.accelerators import select_device
 from unstuck.trainer.bridge import LogConnector, LoopView, PredictView, ResultsBridge
-from unstuck.trainer.checkpoints.content import build_checkpoint
-from unstuck.trainer.checkpoints.files import save_file
-from unstuck.trainer.checkpoints.finite import keep_finite
-from unstuck.trainer.checkpoints.paths import select_path
 from unstuck.trainer.config import (
     as_list,
     check_barebones,
@@ -957,6 +953,18 @@ class Trainer:
         return LoopView(self._progress, self._settings)
 
     @property
+    def predict_loop(self) -> PredictView:
+        """What a prediction has so far, for whoever writes it."""
+        if self._run is None:
+            raise MisconfigurationException("`predict_loop` is there from the first run on.")
+        return PredictView(self._run)
+
+    @property
+    def prediction_writer_callbacks(self) -> list[Any]:
+        """The callbacks that write predictions."""
+        return _named(self.callbacks, "BasePredictionWriter")
+
+    @property
     def _results(self) -> ResultsBridge | None:
         store = self._logbook.store
         return None if store is None else ResultsBridge(store)
@@ -999,18 +1007,6 @@ def _check_module(model: Any, method: str) -> Any:
             if name not in original.__dict__:
                 original.__dict__[name] = model.dynamo_ctx(getattr(original, name))
         model = original
-    @property
-    def predict_loop(self) -> PredictView:
-        """What a prediction has so far, for whoever writes it."""
-        if self._run is None:
-            raise MisconfigurationException("`predict_loop` is there from the first run on.")
-        return PredictView(self._run)
-
-    @property
-    def prediction_writer_callbacks(self) -> list[Any]:
-        """The callbacks that write predictions."""
-        return _named(self.callbacks, "BasePredictionWriter")
-
     if not any(cls.__name__ == "LightningModule" for cls in type(model).__mro__):
         raise TypeError(f"`Trainer.{method}` needs a `LightningModule`, got `{type(model).__qualname__}`.")
     return model
