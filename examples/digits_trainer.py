@@ -80,7 +80,14 @@ def train(progress: bool = True, **keywords: Any) -> dict[str, float]:
         keywords: the Trainer's.
     """
     seed_everything(0, verbose=False)
-    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=progress, gradient_clip_val=1.0, **keywords)
+    trainer = Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=progress,
+        gradient_clip_val=1.0,
+        **keywords,
+    )
     trainer.fit(Classifier(), datamodule=Digits())
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 

@@ -23,6 +23,7 @@ PUBLIC: dict[str, set[str]] = {
         "watch",
     },
     "unstuck.errors": {
+        "CheckpointError",
         "MisconfigurationError",
         "MisconfigurationException",
         "RecordError",

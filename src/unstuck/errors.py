@@ -5,7 +5,9 @@ Libraries raise, the command line prints: only :mod:`unstuck.cli` turns an excep
 - :class:`UnstuckError`: root of the tree.
 
   - :class:`MisconfigurationException`: an argument or a combination of arguments can't work (name as in Lightning).
+  - :class:`CheckpointError`: a checkpoint can't be written, read or used (damaged, foreign, of another module).
   - :class:`RecordError`: a recording or incident on disk can't be read (truncated, foreign, another version).
+  - :class:`NonFiniteError`: a value has turned NaN or infinite in a run that was asked to end there.
   - :class:`ScriptError`: the program that should be run can't be started.
 
 - :class:`MisconfigurationError` is the same class under the name that Python's conventions would give it.
@@ -13,7 +15,15 @@ Libraries raise, the command line prints: only :mod:`unstuck.cli` turns an excep
 
 from __future__ import annotations
 
-__all__ = ["MisconfigurationError", "MisconfigurationException", "RecordError", "ScriptError", "UnstuckError"]
+__all__ = [
+    "CheckpointError",
+    "MisconfigurationError",
+    "MisconfigurationException",
+    "NonFiniteError",
+    "RecordError",
+    "ScriptError",
+    "UnstuckError",
+]
 
 
 class UnstuckError(Exception):
@@ -32,6 +42,25 @@ class MisconfigurationException(UnstuckError):  # noqa: N818 - the name is Light
 
 
 MisconfigurationError = MisconfigurationException
+
+
+class CheckpointError(UnstuckError):
+    """A checkpoint can't be written, read or used."""
+
+
+class NonFiniteError(UnstuckError):
+    """A loss, gradient, weight or optimiser state has turned NaN or infinite, and the run was asked to end there.
+
+    Args:
+        message: what was found, with its place and what to do about it.
+        finding: the same as a :class:`unstuck.findings.Finding`, None where nothing more is known.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, finding: object = None) -> None:
+        super().__init__(message)
+        self.finding = finding
 
 
 class RecordError(UnstuckError):

@@ -99,7 +99,6 @@ def test_what_lightning_lets_pass_is_refused_too(keywords: dict[str, Any]) -> No
         {"strategy": "ddp"},
         {"strategy": "fsdp"},
         {"num_nodes": 2},
-        {"enable_checkpointing": True},
         {"sync_batchnorm": True},
         {"model_registry": "somewhere"},
     ],
@@ -108,28 +107,6 @@ def test_what_lightning_lets_pass_is_refused_too(keywords: dict[str, Any]) -> No
 def test_what_is_not_built_is_refused(keywords: dict[str, Any]) -> None:
     with pytest.raises(MisconfigurationException, match=next(iter(keywords))):
         OURS.Trainer(**{**QUIET, **keywords})
-
-
-def test_checkpoints_are_refused_where_they_are_asked_for() -> None:
-    trainer, module = OURS.Trainer(**QUIET, max_epochs=1), base_module(OURS)()
-    with pytest.raises(MisconfigurationException, match="ckpt_path"):
-        trainer.fit(module, loader(), ckpt_path="last")
-    with pytest.raises(MisconfigurationException, match="ckpt_path"):
-        trainer.test(module, loader(), ckpt_path="best")
-    with pytest.raises(MisconfigurationException, match="checkpoint"):
-        trainer.save_checkpoint("x.ckpt")
-    with pytest.raises(MisconfigurationException, match="checkpoint"):
-        type(module).load_from_checkpoint("x.ckpt")
-    with pytest.raises(MisconfigurationException, match="checkpoint"):
-        unstuck.LightningDataModule.load_from_checkpoint("x.ckpt")
-    with pytest.raises(MisconfigurationException, match="ModelCheckpoint"):
-        OURS.Trainer(**QUIET, max_epochs=1, callbacks=pl.callbacks.ModelCheckpoint())
-
-
-def test_what_is_off_by_default_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="unstuck"):
-        unstuck.Trainer(accelerator="cpu", logger=False, max_epochs=1)
-    assert any("Off" in line and "checkpoints" in line for line in caplog.messages)
 
 
 def test_barebones_lists_all_conflicts_in_one_error() -> None:

@@ -1,12 +1,14 @@
 """Callbacks: code that runs at the Trainer's hooks without being part of the module."""
 
 from unstuck.callbacks.callback import Callback
+from unstuck.callbacks.checkpoint import Checkpoint
 from unstuck.callbacks.device_stats import DeviceStatsMonitor
 from unstuck.callbacks.early_stopping import EarlyStopping
 from unstuck.callbacks.finetuning import BackboneFinetuning, BaseFinetuning
 from unstuck.callbacks.functions import LambdaCallback
 from unstuck.callbacks.gradient_accumulation import GradientAccumulationScheduler
 from unstuck.callbacks.learning_rate_monitor import LearningRateMonitor
+from unstuck.callbacks.model_checkpoint import ModelCheckpoint
 from unstuck.callbacks.model_summary import ModelSummary, RichModelSummary
 from unstuck.callbacks.prediction_writer import BasePredictionWriter
 from unstuck.callbacks.progress import ProgressBar, RichProgressBar, RichProgressBarTheme, TQDMProgressBar
@@ -20,12 +22,14 @@ __all__ = [
     "BaseFinetuning",
     "BasePredictionWriter",
     "Callback",
+    "Checkpoint",
     "DeviceStatsMonitor",
     "EMAWeightAveraging",
     "EarlyStopping",
     "GradientAccumulationScheduler",
     "LambdaCallback",
     "LearningRateMonitor",
+    "ModelCheckpoint",
     "ModelSummary",
     "ProgressBar",
     "RichModelSummary",

@@ -82,6 +82,14 @@ class LogConnector:
         return False
 
 
+class ValidationView:
+    """What is asked of Lightning's loop of validations within a fit."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._has_run = progress.validation_batches > 0
+        """Whether there was a validation."""
+
+
 class LoopView:
     """Counters and bounds of a fit under the names of Lightning's loop objects, of which it is all three at once."""
 
@@ -92,6 +100,11 @@ class LoopView:
     def epoch_loop(self) -> LoopView:
         """The view of an epoch."""
         return self
+
+    @property
+    def val_loop(self) -> ValidationView:
+        """The view of the validation within the fit."""
+        return ValidationView(self._progress)
 
     @property
     def global_step(self) -> int:
@@ -117,6 +130,10 @@ class LoopView:
         """Training batches of an epoch."""
         return self._progress.num_training_batches
 
+    @max_batches.setter
+    def max_batches(self, max_batches: int | float) -> None:
+        self._progress.num_training_batches = max_batches
+
     @property
     def max_epochs(self) -> int:
         """Epochs at most. It can be raised to go on with a fit."""
@@ -130,10 +147,6 @@ class LoopView:
     def max_steps(self) -> int:
         """Optimiser steps at most."""
         return self._settings.bounds.max_steps
-    @max_batches.setter
-    def max_batches(self, max_batches: int | float) -> None:
-        self._progress.num_training_batches = max_batches
-
 
     @max_steps.setter
     def max_steps(self, max_steps: int) -> None:
@@ -149,8 +162,6 @@ class LoopView:
         """Optimiser steps at least."""
         return self._settings.bounds.min_steps
 
-    def _should_accumulate(self) -> bool:
-        return self._progress.accumulating
     @property
     def _skip_backward(self) -> bool:
         return self._progress.forward_only
@@ -159,6 +170,8 @@ class LoopView:
     def _skip_backward(self, skip_backward: bool) -> None:
         self._progress.forward_only = skip_backward
 
+    def _should_accumulate(self) -> bool:
+        return self._progress.accumulating
 
 
 class PredictView:

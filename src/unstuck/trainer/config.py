@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unstuck.errors import MisconfigurationException
 
@@ -16,7 +16,9 @@ __all__ = [
     "check_barebones",
     "check_callbacks",
     "check_clipping",
+    "checkpoints_last",
     "parse_accumulation",
+    "parse_detect_anomaly",
     "parse_duration",
     "parse_loop_bounds",
     "parse_max_time",
@@ -127,6 +129,22 @@ def check_clipping(clip_val: float | None, algorithm: str | None) -> str | None:
     return str(algorithm).lower()
 
 
+def parse_detect_anomaly(detect_anomaly: Any) -> bool | Literal["replay"]:
+    """Checks ``detect_anomaly``.
+
+    Raises:
+        MisconfigurationException: a text other than "replay".
+    """
+    if not isinstance(detect_anomaly, str):
+        return bool(detect_anomaly)
+    if detect_anomaly != "replay":
+        raise MisconfigurationException(
+            f"`detect_anomaly={detect_anomaly!r}` is not known. Choose True (torch's anomaly mode), 'replay' (end the"
+            " fit at the first value that isn't finite, and name its operation) or False."
+        )
+    return "replay"
+
+
 def parse_accumulation(accumulate_grad_batches: Any) -> int:
     """Checks ``accumulate_grad_batches``.
 
@@ -178,7 +196,6 @@ def refuse_unbuilt(
     *,
     strategy: Any,
     num_nodes: int,
-    enable_checkpointing: bool | None,
     plugins: list[Any],
     sync_batchnorm: bool,
     model_registry: Any,
@@ -202,10 +219,6 @@ def refuse_unbuilt(
     if num_nodes != 1:
         raise MisconfigurationException(
             f"`Trainer(num_nodes={num_nodes!r})`: training on several machines isn't available."
-        )
-    if enable_checkpointing:
-        raise MisconfigurationException(
-            "`Trainer(enable_checkpointing=True)`: checkpoints aren't available. Leave it out."
         )
     if sync_batchnorm:
         raise MisconfigurationException(
@@ -234,6 +247,15 @@ def check_callbacks(callbacks: list[Any], origin: str) -> None:
             raise TypeError(f"{origin} has the class {callback.__name__} itself; make an object of it.")
         if not any(cls.__name__ == "Callback" for cls in type(callback).__mro__):
             raise TypeError(f"{origin} has {callback!r}, which is no `Callback`.")
+
+
+def checkpoints_last(callbacks: list[Any]) -> list[Any]:
+    """Callbacks that save what others change come after them."""
+
+    def saves(callback: Any) -> bool:
+        return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
+
+    return sorted(callbacks, key=saves)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,9 @@ import torch
 
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info
-from unstuck.trainer.config import check_callbacks
+from unstuck.trainer.checkpoints.restore import restore_states, restore_training
+from unstuck.trainer.config import check_callbacks, checkpoints_last
+from unstuck.trainer.debugging import watched
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
 from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import load_training
@@ -43,11 +45,16 @@ def execute(run: Run) -> Any:
     try:
         _start_profiler(run)
         _set_up(run)
-        run.signals.install()
+        saves = any(getattr(callback, "save_on_exception", False) for callback in run.trainer.callbacks)
+        run.trail.keeps_windows = saves and run.state.fn == TrainerFn.FITTING
+        run.signals.install(defer_interrupt=run.trail.keeps_windows)
         run.module.zero_grad()
         loop = _prepare_loop(run)
-        anomaly = loop is fit and run.settings.detect_anomaly
-        with torch.autograd.set_detect_anomaly(True) if anomaly else nullcontext():
+        with ExitStack() as around:
+            if loop is fit and run.settings.detect_anomaly is True:
+                around.enter_context(torch.autograd.set_detect_anomaly(True))
+            if loop is fit:
+                around.enter_context(watched(run))
             results = loop(run)
         _finish(run)
         return results
@@ -87,7 +94,8 @@ def _prepare_loop(run: Run) -> Callable[[Run], Any]:
     if _train_limit_may_fail(run):
         # A limit that fits no loader is told before anything runs, the sanity check included.
         load_training(run)
-    sanity_check(run)
+    if run.resumption is None or not run.resumption.position.within_epoch:
+        sanity_check(run)
     return fit
 
 
@@ -149,12 +157,19 @@ def _set_up(run: Run) -> None:
             call_module_hook(module, "configure_model")
     run.logbook.start(module, strategy.root_device)
     run.precision.convert_module(module)
+    checkpoint = None
+    if run.ckpt_path is not None:
+        checkpoint = restore_states(run, run.ckpt_path, run.ckpt_weights_only)
+        # The hook on loading may have made layers.
+        run.precision.convert_module(module)
     module.to(strategy.root_device)
     if fitting:
         _set_up_optimizers(run)
         call_hook(trainer, "on_fit_start")
     if run.settings.enable_autolog_hparams:
         _log_hyperparameters(run)
+    if fitting and checkpoint is not None:
+        run.resumption = restore_training(run, checkpoint, str(run.ckpt_path))
 
 
 def _set_up_optimizers(run: Run) -> None:
@@ -178,19 +193,10 @@ def _attach_callbacks(run: Run) -> None:
         if replaced:
             rank_zero_info(f"Callbacks of the module take the place of the Trainer's: {', '.join(replaced)}.")
         kept = [callback for callback in trainer.callbacks if type(callback) not in types]
-        trainer.callbacks = _checkpoints_last([*kept, *own])
+        trainer.callbacks = checkpoints_last([*kept, *own])
     check_callbacks_of_lightning(trainer.callbacks, module)
     for callback in trainer.callbacks:
         callback.log, callback.log_dict = module.log, module.log_dict
-
-
-def _checkpoints_last(callbacks: list[Any]) -> list[Any]:
-    """Callbacks that save what others change come after them."""
-
-    def saves(callback: Any) -> bool:
-        return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
-
-    return sorted(callbacks, key=saves)
 
 
 def _log_hyperparameters(run: Run) -> None:

@@ -128,18 +128,25 @@ def call_datamodule_hook(datamodule: Any, name: str, *args: Any, **kwargs: Any) 
     return None if hook is None else hook(*args, **kwargs)
 
 
-def bind_hook(trainer: Trainer, name: str) -> Callable[..., Any] | None:
+def bind_hook(
+    trainer: Trainer, name: str, callbacks: Iterable[Any] | None = None, on_module: bool = True
+) -> Callable[..., Any] | None:
     """One callable for a hook on callbacks and module, None if nobody wrote it.
 
     The callable takes the arguments after ``trainer`` and ``pl_module`` and returns the module's answer.
+
+    Args:
+        trainer: handed to the callbacks.
+        name: the hook.
+        callbacks: the callbacks instead of all of the Trainer's.
+        on_module: whether the module's hook is called as well.
     """
     module = trainer.lightning_module
     profiler = trainer.active_profiler
-    callbacks = [
-        _bound(profiler, callback, name, "Callback") for callback in trainer.callbacks if has_own(name, callback)
-    ]
-    own = _bound(profiler, module, name, "LightningModule") if has_own(name, module) else None
-    if not callbacks and own is None:
+    owners = trainer.callbacks if callbacks is None else callbacks
+    hooks = [_bound(profiler, callback, name, "Callback") for callback in owners if has_own(name, callback)]
+    own = _bound(profiler, module, name, "LightningModule") if on_module and has_own(name, module) else None
+    if not hooks and own is None:
         return None
     scope = module.__dict__
 
@@ -147,8 +154,8 @@ def bind_hook(trainer: Trainer, name: str) -> Callable[..., Any] | None:
         before = scope["_current_fx_name"]
         scope["_current_fx_name"] = name
         try:
-            for callback in callbacks:
-                callback(trainer, module, *args)
+            for callback_hook in hooks:
+                callback_hook(trainer, module, *args)
             return None if own is None else own(*args)
         finally:
             scope["_current_fx_name"] = before

@@ -10,6 +10,8 @@ import threading
 from types import FrameType
 from typing import Any
 
+from unstuck.messages import rank_zero_info
+
 __all__ = ["SignalGuard", "TerminationRequested"]
 
 STATUS = 128 + signal.SIGTERM
@@ -43,18 +45,38 @@ class SignalGuard:
 
     def __init__(self) -> None:
         self.received_sigterm = False
+        self.stop_requested = False
+        """Whether the loops have to end at the next point where they can."""
         self._previous: Any = None
+        self._previous_interrupt: Any = None
         self._installed = False
         self._pid = os.getpid()
 
-    def install(self) -> None:
-        """Begins to watch for SIGTERM."""
+    def install(self, defer_interrupt: bool = False) -> None:
+        """Begins to watch for SIGTERM.
+
+        Args:
+            defer_interrupt: whether Ctrl-C lets the batch come to its end, too, so that a checkpoint can be saved of a
+                step that is complete. A second one interrupts at once.
+        """
         if threading.current_thread() is threading.main_thread():
-            self.received_sigterm = False
+            self.received_sigterm = self.stop_requested = False
             self._pid = os.getpid()
             self._previous = signal.getsignal(signal.SIGTERM)
             signal.signal(signal.SIGTERM, self._on_sigterm)
+            if defer_interrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._previous_interrupt = signal.signal(signal.SIGINT, self._on_interrupt)
             self._installed = True
+
+    def stop(self, during: str) -> None:
+        """Raises what was asked for by a signal.
+
+        Args:
+            during: what was running.
+        """
+        if self.received_sigterm:
+            raise TerminationRequested(during)
+        raise KeyboardInterrupt
 
     def uninstall(self) -> None:
         """Puts back the handler that was there, unless somebody has replaced ours meanwhile."""
@@ -62,7 +84,21 @@ class SignalGuard:
             self._installed = False
             if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
                 signal.signal(signal.SIGTERM, self._previous if self._previous is not None else signal.SIG_DFL)
+            self._release_interrupt()
         self._previous = None
+
+    def _release_interrupt(self) -> None:
+        if self._previous_interrupt is not None:
+            if signal.getsignal(signal.SIGINT) == self._on_interrupt:
+                signal.signal(signal.SIGINT, self._previous_interrupt)
+            self._previous_interrupt = None
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        self._release_interrupt()
+        if os.getpid() != self._pid:
+            raise KeyboardInterrupt
+        self.stop_requested = True
+        rank_zero_info("Interrupted by the keyboard: finishing this batch. Press Ctrl-C again to stop at once.")
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
@@ -70,6 +106,6 @@ class SignalGuard:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        self.received_sigterm = True
+        self.received_sigterm = self.stop_requested = True
         if callable(self._previous):
             self._previous(number, frame)

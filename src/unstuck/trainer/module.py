@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from typing_extensions import Self
 
 from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_warn
+from unstuck.trainer.checkpoints.loading import load_module, on_class_only
 from unstuck.trainer.hparams import HyperparametersMixin
 from unstuck.trainer.module_hooks import CheckpointHooks, DataHooks, ModelHooks
 from unstuck.trainer.optimization import LightningOptimizer
@@ -30,6 +33,10 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
     The API is that of Lightning 2.x. A module of the real ``lightning.pytorch`` works with this package's Trainer as
     well.
     """
+
+    CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
+    CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
+    CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -246,16 +253,35 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             else:
                 console().print(*args, **kwargs)
 
-    @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **kwargs: Any) -> LightningModule:
-        """Checkpoints aren't available.
+    @on_class_only
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | os.PathLike[str] | IO[bytes],
+        map_location: Any = None,
+        hparams_file: str | os.PathLike[str] | None = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Makes a module as it was when a checkpoint was saved: with its hyperparameters and its weights.
+
+        Args:
+            checkpoint_path: a path, an address for fsspec, or an open file.
+            map_location: where tensors go, as for :func:`torch.load`.
+            hparams_file: a .yaml or .csv file with the hyperparameters, for a checkpoint that has none.
+            strict: whether the names of the weights must be exactly this module's (``strict_loading``, so True, by
+                default).
+            weights_only: whether only tensors and plain values are loaded; True unless False is asked for. Pass False
+                for checkpoints that you trust and whose hyperparameters are objects.
+            kwargs: arguments of ``__init__`` that take precedence over the saved ones.
 
         Raises:
-            MisconfigurationException: always.
+            FileNotFoundError: there is no such file.
+            CheckpointError: it is damaged, no checkpoint, or another module's.
+            TypeError: called on an instance.
         """
-        raise MisconfigurationException(
-            f"`{cls.__name__}.load_from_checkpoint({checkpoint_path!r})`: checkpoints aren't available."
-        )
+        loaded: Self = load_module(cls, checkpoint_path, map_location, hparams_file, strict, weights_only, **kwargs)
+        return loaded
 
     # Logging.
 

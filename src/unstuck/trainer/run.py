@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from unstuck.trainer.checkpoints.trail import Trail
 from unstuck.trainer.data.loaders import LoaderSource
 
 if TYPE_CHECKING:
     from unstuck.strategies.single_device import SingleDeviceStrategy
+    from unstuck.trainer.checkpoints.restore import Resumption
     from unstuck.trainer.interrupts import SignalGuard
     from unstuck.trainer.precision import Precision
     from unstuck.trainer.results import Logbook
     from unstuck.trainer.settings import Settings
     from unstuck.trainer.state import Progress, TrainerState
     from unstuck.trainer.trainer import Trainer
+    from unstuck.trainer.watching import StepWatcher
 
 __all__ = ["Run", "StageData"]
 
@@ -64,17 +67,27 @@ class Run:
     verbose: bool = True
     """Whether validate and test print their results."""
     return_predictions: bool = True
-    val_check_batches: int | float | None = None
-    """Training batches between validations; infinite: at the epoch's end; None: the time decides."""
     predictions: list[list[Any]] = field(default_factory=list)
     """Of each loader, for each batch; only what is asked for or written."""
     batch_indices: list[int] | None = None
     """Indices of the samples of the batch that is predicted for, None where they aren't known."""
     epoch_batch_indices: list[list[list[int]]] = field(default_factory=list)
     """The same of all batches, of each loader."""
+    val_check_batches: int | float | None = None
+    """Training batches between validations; infinite: at the epoch's end; None: the time decides."""
     last_validation: float = 0.0
     """When the last validation ended (monotonic seconds)."""
     started: float = 0.0
     """When the training began (monotonic seconds)."""
+    ckpt_path: str | None = None
+    """The checkpoint to begin from, None without one."""
+    ckpt_weights_only: bool | None = None
+    """Whether only tensors and plain values of it are loaded (unless False)."""
+    resumption: Resumption | None = None
+    """Where a fit goes on, until it does."""
+    trail: Trail = field(default_factory=Trail)
+    """What a checkpoint needs to know of what is past."""
     said: set[str] = field(default_factory=set)
     """Messages that are told once per run."""
+    watcher: StepWatcher | None = None
+    """Looks for values that aren't finite, None where nobody does."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.optim import Optimizer
 
-from unstuck.callbacks import Callback, RichModelSummary, RichProgressBar
+from unstuck.callbacks import Callback, ModelCheckpoint, RichModelSummary, RichProgressBar
 from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.loggers import DummyLogger, Logger, configure_loggers
@@ -21,14 +20,20 @@ from unstuck.profilers import PassThroughProfiler, configure_profiler
 from unstuck.strategies import SingleDeviceStrategy
 from unstuck.trainer.accelerators import select_device
 from unstuck.trainer.bridge import LogConnector, LoopView, PredictView, ResultsBridge
+from unstuck.trainer.checkpoints.content import build_checkpoint
+from unstuck.trainer.checkpoints.files import save_file
+from unstuck.trainer.checkpoints.finite import keep_finite
+from unstuck.trainer.checkpoints.paths import select_path
 from unstuck.trainer.config import (
     as_list,
     check_barebones,
     check_callbacks,
     check_clipping,
     check_count,
+    checkpoints_last,
     expand_root_dir,
     parse_accumulation,
+    parse_detect_anomaly,
     parse_loop_bounds,
     parse_max_time,
     refuse_unbuilt,
@@ -44,7 +49,7 @@ from unstuck.trainer.reproducibility import apply_benchmark, apply_determinism
 from unstuck.trainer.results import Logbook
 from unstuck.trainer.run import Run, StageData
 from unstuck.trainer.settings import Settings
-from unstuck.trainer.state import Progress, RunningStage, TrainerFn, TrainerState, TrainerStatus
+from unstuck.trainer.state import Place, Progress, RunningStage, TrainerFn, TrainerState, TrainerStatus
 
 __all__ = ["Trainer"]
 
@@ -85,7 +90,8 @@ class Trainer:
         check_val_every_n_epoch: validate in every n-th epoch; None: count ``val_check_interval`` over all epochs.
         num_sanity_val_steps: validation batches to try before the training (2); -1: all.
         log_every_n_steps: how often step values go to the loggers (50).
-        enable_checkpointing: checkpoints aren't available: None or False.
+        enable_checkpointing: whether a :class:`~unstuck.callbacks.ModelCheckpoint` saves the newest epoch where
+            ``callbacks`` has none (True).
         enable_progress_bar: whether to show progress (True).
         enable_model_summary: whether a table of the layers is shown when a fit begins (True).
         accumulate_grad_batches: batches whose gradients make one optimiser step.
@@ -96,7 +102,9 @@ class Trainer:
         inference_mode: whether evaluations outside of a fit use torch's inference mode (else ``no_grad``).
         use_distributed_sampler: whether loaders get a distributed sampler where there are several processes.
         profiler: "simple", "advanced", "pytorch", or a profiler; None for none.
-        detect_anomaly: torch's anomaly mode during a fit; slow.
+        detect_anomaly: a fit warns once of a loss, gradient or weight that turns NaN or infinite, and names its
+            operation; "replay" raises :class:`unstuck.errors.NonFiniteError` there; True is torch's anomaly mode, which
+            is slow.
         barebones: without everything that costs time in a step.
         plugins: a :class:`~unstuck.trainer.precision.Precision` of your own.
         sync_batchnorm: needs several processes: False.
@@ -150,7 +158,7 @@ class Trainer:
         inference_mode: bool = True,
         use_distributed_sampler: bool = True,
         profiler: Any = None,
-        detect_anomaly: bool = False,
+        detect_anomaly: bool | Literal["replay"] = False,
         barebones: bool = False,
         plugins: Any = None,
         sync_batchnorm: bool = False,
@@ -174,12 +182,11 @@ class Trainer:
                 profiler=profiler,
             )
             logger, enable_progress_bar, log_every_n_steps, num_sanity_val_steps = False, False, 0, 0
-            enable_model_summary = False
+            enable_model_summary = enable_checkpointing = False
         other_plugins = [plugin for plugin in as_list(plugins) if not isinstance(plugin, Precision)]
         refuse_unbuilt(
             strategy=strategy,
             num_nodes=num_nodes,
-            enable_checkpointing=enable_checkpointing,
             plugins=other_plugins,
             sync_batchnorm=sync_batchnorm,
             model_registry=model_registry,
@@ -229,7 +236,7 @@ class Trainer:
             gradient_clip_val=gradient_clip_val,
             gradient_clip_algorithm=clip_algorithm,
             inference_mode=inference_mode,
-            detect_anomaly=detect_anomaly,
+            detect_anomaly=parse_detect_anomaly(detect_anomaly),
             barebones=barebones,
             use_distributed_sampler=use_distributed_sampler,
             isolate_validation=isolate_validation,
@@ -247,19 +254,28 @@ class Trainer:
         self.profiler = profiler
         self.callbacks: list[Any] = as_list(callbacks)
         check_callbacks(self.callbacks, "`Trainer(callbacks=...)`")
-        if self.checkpoint_callbacks:
-            raise MisconfigurationException(
-                f"`Trainer(callbacks=...)` has a {type(self.checkpoint_callback).__name__}, but checkpoints"
-                " aren't available."
-            )
+        self._add_checkpoint_callback(enable_checkpointing)
         self._add_progress_bar(enable_progress_bar)
         self._add_model_summary(enable_model_summary)
+        self.callbacks = checkpoints_last(self.callbacks)
+        self.ckpt_path: str | None = None
+        """The checkpoint that the newest run began from, None without one."""
         self._run: Run | None = None
         self._said: set[str] = set()
         self._deterministic, self._benchmark = deterministic, benchmark
         apply_determinism(deterministic)
         apply_benchmark(benchmark, deterministic)
-        self._announce(enable_checkpointing)
+        self._announce()
+
+    def _add_checkpoint_callback(self, enable_checkpointing: bool | None) -> None:
+        own = self.checkpoint_callbacks
+        if own and enable_checkpointing is False:
+            raise MisconfigurationException(
+                f"`enable_checkpointing=False` contradicts the {type(own[0]).__name__} in `callbacks`; leave one of"
+                " them out."
+            )
+        if not own and enable_checkpointing is not False:
+            self.callbacks.append(ModelCheckpoint())
 
     def _add_progress_bar(self, enable_progress_bar: bool | None) -> None:
         own = _named(self.callbacks, "ProgressBar")
@@ -283,7 +299,7 @@ class Trainer:
         if not own and enable_model_summary is not False:
             self.callbacks.append(RichModelSummary())
 
-    def _announce(self, enable_checkpointing: bool | None) -> None:
+    def _announce(self) -> None:
         """Tells what was read in which way and what is off."""
         settings = self._settings
         for note in settings.limits.notes:
@@ -292,7 +308,6 @@ class Trainer:
             rank_zero_info(
                 "`overfit_batches` keeps its batches over all epochs, so `reload_dataloaders_every_n_epochs` is off."
             )
-        off = ["checkpoints"] if enable_checkpointing is None else []
         if settings.barebones:
             rank_zero_info(
                 "`Trainer(barebones=True)`: checkpoints, loggers, `self.log`, progress bar, model summary, sanity"
@@ -305,9 +320,7 @@ class Trainer:
                 " each loop and a validation at its end, whatever lengths, limits and intervals are set. Off: loggers,"
                 " checkpoints, early stopping, the sanity check."
             )
-        elif off:
-            rank_zero_info(f"Off, as not available: {' and '.join(off)}.")
-        if settings.detect_anomaly:
+        if settings.detect_anomaly is True:
             rank_zero_info(
                 "`Trainer(detect_anomaly=True)`: torch records the forward pass to explain NaN in backward, which"
                 " makes training"
@@ -332,17 +345,22 @@ class Trainer:
             train_dataloaders: a loader or a collection of loaders; or a data module.
             val_dataloaders: a validation loader, or a list of them.
             datamodule: provides the loaders.
-            ckpt_path: resuming from checkpoints isn't available: None.
-            weights_only: as above.
+            ckpt_path: the checkpoint to go on from: a path or address, or "best" or "last" of those that callbacks have
+                saved.
+            weights_only: whether only tensors and plain values of it are loaded; True unless False is asked for.
 
         Raises:
             MisconfigurationException: loaders and a data module are given, or something is missing.
             TypeError: ``model`` is no module.
+            FileNotFoundError: there is no such checkpoint.
+            CheckpointError: the checkpoint is damaged, or can't be resumed.
         """
         if _is_datamodule(train_dataloaders):
             train_dataloaders, datamodule = None, train_dataloaders
         _refuse_both(datamodule, "fit", train_dataloaders=train_dataloaders, val_dataloaders=val_dataloaders)
-        run = self._begin(TrainerFn.FITTING, model, datamodule, ckpt_path, train=train_dataloaders, val=val_dataloaders)
+        run = self._begin(TrainerFn.FITTING, model, datamodule, train=train_dataloaders, val=val_dataloaders)
+        self._select_checkpoint(run, ckpt_path, True, weights_only)
+        self._progress.place = Place.BETWEEN
         self._progress.should_stop = self._progress.has_learnt = False
         if self._settings.bounds.max_epochs_is_default:
             rank_zero_warn(
@@ -365,15 +383,16 @@ class Trainer:
         Args:
             model: the module; None: the one of the run before.
             dataloaders: a loader, or a list of them; or a data module.
-            ckpt_path: checkpoints aren't available: None.
+            ckpt_path: the checkpoint whose weights are used, as for :meth:`fit`; None: the present ones, or without
+                ``model`` the best of the fit before.
             verbose: whether to print the results.
             datamodule: provides the loaders.
-            weights_only: as above.
+            weights_only: as for :meth:`fit`.
 
         Returns:
             The logged metrics, a dict for each loader.
         """
-        return self._evaluate(TrainerFn.VALIDATING, model, dataloaders, ckpt_path, verbose, datamodule)
+        return self._evaluate(TrainerFn.VALIDATING, model, dataloaders, ckpt_path, verbose, datamodule, weights_only)
 
     def test(
         self,
@@ -385,7 +404,7 @@ class Trainer:
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
         """Tests a module; arguments and result are those of :meth:`validate`."""
-        return self._evaluate(TrainerFn.TESTING, model, dataloaders, ckpt_path, verbose, datamodule)
+        return self._evaluate(TrainerFn.TESTING, model, dataloaders, ckpt_path, verbose, datamodule, weights_only)
 
     def predict(
         self,
@@ -403,8 +422,8 @@ class Trainer:
             dataloaders: a loader, or a list of them; or a data module.
             datamodule: provides the loaders.
             return_predictions: whether to collect the answers (the default).
-            ckpt_path: checkpoints aren't available: None.
-            weights_only: as above.
+            ckpt_path: as for :meth:`validate`.
+            weights_only: as for :meth:`fit`.
 
         Returns:
             The answer to each batch; with several loaders a list of these for each; None if they aren't collected.
@@ -412,34 +431,52 @@ class Trainer:
         if _is_datamodule(dataloaders):
             dataloaders, datamodule = None, dataloaders
         _refuse_both(datamodule, "predict", dataloaders=dataloaders)
-        run = self._begin(TrainerFn.PREDICTING, model, datamodule, ckpt_path, predict=dataloaders)
+        run = self._begin(TrainerFn.PREDICTING, model, datamodule, predict=dataloaders)
+        self._select_checkpoint(run, ckpt_path, model is not None, weights_only)
         run.return_predictions = return_predictions is not False
         predictions: list[Any] | list[list[Any]] | None = execute(run)
         return predictions
 
     def _evaluate(
-        self, fn: TrainerFn, model: Any, dataloaders: Any, ckpt_path: Any, verbose: bool, datamodule: Any
+        self,
+        fn: TrainerFn,
+        model: Any,
+        dataloaders: Any,
+        ckpt_path: Any,
+        verbose: bool,
+        datamodule: Any,
+        weights_only: bool | None,
     ) -> list[dict[str, float]]:
         if _is_datamodule(dataloaders):
             dataloaders, datamodule = None, dataloaders
         _refuse_both(datamodule, fn.value, dataloaders=dataloaders)
         stage = {"val" if fn == TrainerFn.VALIDATING else "test": dataloaders}
-        run = self._begin(fn, model, datamodule, ckpt_path, **stage)
+        run = self._begin(fn, model, datamodule, **stage)
+        self._select_checkpoint(run, ckpt_path, model is not None, weights_only)
         run.verbose = verbose
         outputs = execute(run)
         return [{name: _to_number(value) for name, value in metrics.items()} for metrics in outputs]
 
-    def _begin(self, fn: TrainerFn, model: Any, datamodule: Any, ckpt_path: Any, **given: Any) -> Run:
+    def _select_checkpoint(self, run: Run, ckpt_path: Any, has_model: bool, weights_only: bool | None) -> None:
+        """Finds out from which checkpoint a run begins, if from one."""
+        assert self.state.fn is not None
+        self.ckpt_path = run.ckpt_path = select_path(
+            ckpt_path,
+            self.state.fn.value,
+            self.checkpoint_callbacks,
+            has_model=has_model,
+            fast_dev_run=bool(self.fast_dev_run),
+            trainer=self,
+        )
+        run.ckpt_weights_only = weights_only
+
+    def _begin(self, fn: TrainerFn, model: Any, datamodule: Any, **given: Any) -> Run:
         """A new run, with module, data module and this Trainer tied together."""
         if model is None:
             model = self.lightning_module
             if model is None:
                 raise TypeError(f"`Trainer.{fn.value}()` needs a module when there was no run before.")
         model = _check_module(model, fn.value)
-        if ckpt_path is not None:
-            raise MisconfigurationException(
-                f"`Trainer.{fn.value}(ckpt_path={ckpt_path!r})`: checkpoints aren't available."
-            )
         before = self._run
         sources = {
             stage: find_source(f"{stage}_dataloader", given.get(stage), datamodule, model)
@@ -491,14 +528,27 @@ class Trainer:
     def save_checkpoint(
         self, filepath: str | Path, weights_only: bool | None = None, storage_options: Any = None
     ) -> None:
-        """Checkpoints aren't available.
+        """Saves a checkpoint of the run as it stands. To be called during a run or after it.
+
+        Args:
+            filepath: where: a path, or an address for fsspec. The file is replaced as a whole.
+            weights_only: whether only weights and hyperparameters are saved, which is enough to evaluate and fine-tune.
+            storage_options: not available: None.
 
         Raises:
-            MisconfigurationException: always.
+            AttributeError: there was no run, so no module.
+            CheckpointError: the file can't be written; one that was there is untouched.
         """
-        raise MisconfigurationException(
-            f"`Trainer.save_checkpoint({os.fspath(filepath)!r})`: checkpoints aren't available."
-        )
+        if storage_options is not None:
+            raise TypeError(
+                "`Trainer.save_checkpoint(storage_options=...)` needs a plugin for checkpoints; there is none."
+            )
+        if self._run is None:
+            raise AttributeError(
+                "`Trainer.save_checkpoint` saves the module of a run. Call `fit`, `validate`, `test` or `predict`"
+                " first."
+            )
+        save_file(build_checkpoint(self._run, bool(weights_only)), keep_finite(self._run.module, filepath))
 
     @contextmanager
     def init_module(self, empty_init: bool | None = None) -> Iterator[None]:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from unstuck.trainer.data.loaders import flatten_loaders, length_of, shut_down_workers
 
-__all__ = ["CombinationMode", "CombinedLoader", "as_combined", "iterate"]
+__all__ = ["CombinationMode", "CombinedLoader", "as_combined", "iterate", "iterate_single"]
 
 CombinationMode = Literal["min_size", "max_size_cycle", "max_size", "sequential"]
 
@@ -216,34 +216,41 @@ def as_combined(loaders: Any, mode: CombinationMode) -> CombinedLoader:
     return CombinedLoader(loaders, mode)
 
 
-def iterate(combined: CombinedLoader) -> Iterator[tuple[Any, int, int, bool]]:
+def iterate(combined: CombinedLoader, start: int = 0) -> Iterator[tuple[Any, int, int, bool]]:
     """Starts a pass as the loops make it: batch, batch_idx, dataloader_idx, and whether it is the last batch.
+
+    Args:
+        combined: the loaders.
+        start: the number of the first batch, for loaders that go on within a pass by themselves.
 
     Iterators are made at once, so the caller decides when workers start and random numbers are drawn. A pass of known
     length draws each batch when it is asked for, and none beyond its end. A pass of unknown length is one batch ahead
     (the first one is drawn at once), as nothing else tells that a batch is the last.
     """
     number = combined.num_batches
-    if number == 0:
+    if number <= start:
         return iter(())
     single = len(combined.flattened) == 1 and combined.iterables is combined.flattened[0]
     if single and not math.isinf(number):
-        return _known_single(iter(combined.flattened[0]), int(number))
+        return iterate_single(iter(combined.flattened[0]), int(number), start)
     steps = combined.start_pass()
+    if start:
+        steps = ((batch, index + start, position) for batch, index, position in steps)
     if math.isinf(number):
         return _one_ahead(steps, next(steps, None))
-    return _known(steps, int(number))
+    return _known(steps, int(number), start)
 
 
-def _known_single(batches: Iterator[Any], number: int) -> Iterator[tuple[Any, int, int, bool]]:
+def iterate_single(batches: Iterator[Any], number: int, start: int = 0) -> Iterator[tuple[Any, int, int, bool]]:
+    """The pass of :func:`iterate` over one loader's batches, which are those from ``start`` on of ``number``."""
     last = number - 1
-    for index, batch in zip(range(number), batches):  # noqa: B905 - the range first: nothing is drawn beyond
+    for index, batch in zip(range(start, number), batches):  # noqa: B905 - the range first: nothing is drawn beyond
         yield batch, index, 0, index == last
 
 
-def _known(steps: Iterator[tuple[Any, int, int]], number: int) -> Iterator[tuple[Any, int, int, bool]]:
+def _known(steps: Iterator[tuple[Any, int, int]], number: int, start: int) -> Iterator[tuple[Any, int, int, bool]]:
     last = number - 1
-    for count, (batch, index, position) in zip(range(number), steps):  # noqa: B905 - as above
+    for count, (batch, index, position) in zip(range(start, number), steps):  # noqa: B905 - as above
         yield batch, index, position, count == last
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from typing_extensions import Self
 
-from unstuck.errors import MisconfigurationException
+from unstuck.trainer.checkpoints.loading import load_datamodule, on_class_only
 from unstuck.trainer.data.loaders import flatten_loaders, length_of
 from unstuck.trainer.hooks import is_overridden
 from unstuck.trainer.hparams import HyperparametersMixin
@@ -95,16 +97,21 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
     def on_exception(self, exception: BaseException) -> None:
         """A run has ended with an exception."""
 
-    @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **kwargs: Any) -> LightningDataModule:
-        """Checkpoints aren't available.
+    @on_class_only
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | os.PathLike[str] | IO[bytes],
+        map_location: Any = None,
+        hparams_file: str | os.PathLike[str] | None = None,
+        weights_only: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Makes a data module as it was when a checkpoint was saved: with its hyperparameters and its state.
 
-        Raises:
-            MisconfigurationException: always.
+        The arguments and errors are those of ``LightningModule.load_from_checkpoint``.
         """
-        raise MisconfigurationException(
-            f"`{cls.__name__}.load_from_checkpoint({checkpoint_path!r})`: checkpoints aren't available."
-        )
+        loaded: Self = load_datamodule(cls, checkpoint_path, map_location, hparams_file, weights_only, **kwargs)
+        return loaded
 
     def __str__(self) -> str:
         return "\n".join(f"{label} data: {self._describe(stage)}" for label, stage in _STAGES.items())

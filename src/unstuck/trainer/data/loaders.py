@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,10 +32,12 @@ __all__ = [
     "seed_workers",
     "set_epoch",
     "shut_down_workers",
+    "skipping_loader",
     "warn_if_evaluation_is_shuffled",
     "with_batch_sampler",
     "with_sampler",
     "without_dropping",
+    "without_workers",
 ]
 
 
@@ -249,6 +251,13 @@ def _copied(loader: DataLoader[Any], **attributes: Any) -> DataLoader[Any]:
     return clone
 
 
+def without_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """A copy of a DataLoader that loads in this process."""
+    return _copied(
+        loader, num_workers=0, prefetch_factor=None, persistent_workers=False, timeout=0, multiprocessing_context=None
+    )
+
+
 def with_sampler(loader: DataLoader[Any], sampler: Sampler[Any] | Iterable[Any]) -> DataLoader[Any]:
     """A copy of a DataLoader that draws its indices from ``sampler``, with the same batch size.
 
@@ -266,6 +275,54 @@ def with_sampler(loader: DataLoader[Any], sampler: Sampler[Any] | Iterable[Any])
 def with_batch_sampler(loader: DataLoader[Any], batch_sampler: Any) -> DataLoader[Any]:
     """A copy of a DataLoader that draws its lists of indices from ``batch_sampler``; everything else is kept."""
     return _copied(loader, batch_sampler=batch_sampler)
+
+
+class SkippedIndices:
+    """The draws of a sampler (or batch sampler) of which the first are dropped, in one pass.
+
+    Args:
+        sampler: what to draw from.
+        count: how many draws are dropped.
+    """
+
+    def __init__(self, sampler: Iterable[Any], count: int) -> None:
+        self._sampler = sampler
+        self._count = count
+        self._draws: Iterator[Any] | None = None
+
+    def drop(self) -> bool:
+        """Drops them now.
+
+        Returns:
+            Whether torch's global random state moved after the first of them: the sampler draws from it all the time.
+        """
+        self._draws = iter(self._sampler)
+        if self._count:
+            next(self._draws, None)
+        before = torch.get_rng_state()
+        for _ in range(self._count - 1):
+            next(self._draws, None)
+        return not torch.equal(before, torch.get_rng_state())
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        assert self._draws is not None, "drop comes first"
+        return next(self._draws)
+
+
+def skipping_loader(loader: DataLoader[Any], count: int) -> tuple[DataLoader[Any], SkippedIndices]:
+    """A copy of a DataLoader for one pass without its first ``count`` batches, which aren't loaded.
+
+    Returns:
+        The copy, and the draws of its sampler, whose ``drop`` has to be called between making the iterator and its
+        first batch.
+    """
+    indices = SkippedIndices(loader.sampler if loader.batch_sampler is None else loader.batch_sampler, count)
+    if loader.batch_sampler is None:
+        return _copied(loader, sampler=indices), indices
+    return _copied(loader, batch_sampler=indices), indices
 
 
 def without_dropping(loader: Any) -> Any:

@@ -13,13 +13,12 @@ import torch
 from unstuck.errors import MisconfigurationException
 from unstuck.profilers.actions import profiled, profiled_batches
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, is_overridden, takes_argument
-from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation
 from unstuck.trainer.loops.modes import EvaluationTraces, capture_modes, restore_modes
 from unstuck.trainer.loops.table import print_results
 from unstuck.trainer.results import Loop
 from unstuck.trainer.run import Run, StageData
-from unstuck.trainer.state import RunningStage, TrainerFn
+from unstuck.trainer.state import Place, RunningStage, TrainerFn
 
 __all__ = ["check_dataloader_idx", "check_step", "evaluate", "no_grad_context"]
 
@@ -80,10 +79,13 @@ def _evaluate(run: Run, data: StageData, stage: RunningStage, verbose: bool) -> 
     traces = EvaluationTraces(module, len(combined.flattened)) if run.state.fn == TrainerFn.FITTING else None
     call_hook(run.trainer, f"on_{name}_start")
     call_hook(run.trainer, f"on_{name}_epoch_start")
-    _run_batches(run, data, name, numbered)
+    batches = _run_batches(run, data, name, numbered)
     logbook.reach_epoch_end()
     call_hook(run.trainer, f"on_{name}_epoch_end")
     outputs = logbook.finish_evaluation(progress.batches_that_stepped, progress.current_epoch)
+    if run.state.fn == TrainerFn.FITTING and not sanity:
+        progress.place, progress.validation_batches = Place.VALIDATED, batches
+        progress.validation_batches_of_epoch += batches
     call_hook(run.trainer, f"on_{name}_end")
     if is_overridden(f"on_{name}_model_train", module):
         call_module_hook(module, f"on_{name}_model_train")
@@ -98,8 +100,8 @@ def _evaluate(run: Run, data: StageData, stage: RunningStage, verbose: bool) -> 
     return outputs
 
 
-def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> None:
-    """All batches of all loaders."""
+def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> int:
+    """All batches of all loaders; returns their number."""
     module, logbook, trainer, seen = run.module, run.logbook, run.trainer, data.seen
     transfer = bind_transfer(run)
     on_start, on_end = bind_hook(trainer, f"on_{name}_batch_start"), bind_hook(trainer, f"on_{name}_batch_end")
@@ -109,13 +111,14 @@ def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> None:
     prefix = "test" if name == "test" else "val"
     takes_batch_idx = takes_argument(getattr(module, f"{name}_step"), "batch_idx", min_positional=2)
     scope, signals, sanity = module.__dict__, run.signals, run.state.stage == RunningStage.SANITY_CHECKING
-    current = 0
+    current = count = 0
     for batch, batch_idx, dataloader_idx, is_last in profiled_batches(
         run.profiler, f"[_EvaluationLoop].{prefix}_next", data.batches
     ):
         if dataloader_idx != current:
             logbook.close_dataloader()
             current = dataloader_idx
+        count += 1
         batch = transfer(batch, dataloader_idx)
         logbook.begin_batch(batch, dataloader_idx if numbered else None)
         position = (batch, batch_idx, dataloader_idx) if numbered else (batch, batch_idx)
@@ -131,10 +134,11 @@ def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> None:
         if not sanity:
             logbook.write_evaluation_step(seen.get(dataloader_idx, 0))
             seen[dataloader_idx] = seen.get(dataloader_idx, 0) + 1
-        if signals.received_sigterm and not is_last:
-            raise TerminationRequested("an evaluation")
+        if signals.stop_requested and not is_last:
+            signals.stop("an evaluation")
     data.batches = None
     logbook.close_dataloader()
+    return count
 
 
 def check_dataloader_idx(module: Any, hooks: tuple[str, ...], numbered: bool, stage: str) -> None:

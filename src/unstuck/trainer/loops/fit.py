@@ -12,17 +12,19 @@ import torch
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.profilers.actions import profiled, profiled_batches
+from unstuck.trainer.checkpoints.data_position import begin_pass_again, restore_between_epochs, restore_modes_of
+from unstuck.trainer.checkpoints.restore import Resumption, restore_gradients
+from unstuck.trainer.checkpoints.trail import Window, gradients_of
 from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
-from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation, load_training
 from unstuck.trainer.loops.checks import warn_of_eval_mode, warn_of_uncovered_parameters
 from unstuck.trainer.loops.evaluate import evaluate
 from unstuck.trainer.optimization import AutomaticStep, ForwardStep, ManualStep
 from unstuck.trainer.run import Run
 from unstuck.trainer.schedulers import step_scheduler, warn_of_misfits
-from unstuck.trainer.state import RunningStage
+from unstuck.trainer.state import Place, RunningStage
 
 __all__ = ["estimate_stepping_batches", "fit", "prepare_training_batches", "sanity_check"]
 
@@ -54,18 +56,26 @@ def fit(run: Run) -> None:
     if run.settings.limits.train == 0:
         rank_zero_info("`Trainer.fit` does nothing: `limit_train_batches=0`.")
         return
-    prepare_training_batches(run)
+    if run.resumption is None:
+        prepare_training_batches(run)
+    else:
+        load_training(run)
+        run.train.is_fresh = False
+        _close_resumed_epoch(run, run.resumption)
     if _is_done(run):
         return
     torch.set_grad_enabled(True)
     _start(run)
     train_epoch = profiled(run.profiler, "run_training_epoch", _train_epoch)
-    while not _is_done(run):
-        _start_epoch(run)
-        train_epoch(run)
+    continues = _resume(run)
+    while continues or not _is_done(run):
+        if not continues:
+            _start_epoch(run)
+        train_epoch(run, continues)
+        continues = False
         _end_epoch(run)
-        if run.signals.received_sigterm:
-            raise TerminationRequested("the fit")
+        if run.signals.stop_requested:
+            run.signals.stop("the fit")
     call_hook(run.trainer, "on_train_end")
     run.logbook.leave()
 
@@ -75,7 +85,13 @@ def prepare_training_batches(run: Run) -> None:
     load_training(run)
     if run.train.is_fresh and run.progress.num_training_batches != 0:
         run.train.is_fresh = False
-        begin_pass(run.train)
+        _begin_training_pass(run)
+
+
+def _begin_training_pass(run: Run) -> None:
+    run.trail.find_sources(run.module, run.train, run.val)
+    run.trail.begin_pass()
+    begin_pass(run.train)
 
 
 def estimate_stepping_batches(run: Run) -> int | float:
@@ -116,26 +132,73 @@ def _known_steps(run: Run) -> float:
     return float("inf") if steps == -1 else steps
 
 
+def _resume(run: Run) -> bool:
+    """Goes on where a checkpoint was written, and says whether that is within an epoch."""
+    resumption, run.resumption, progress = run.resumption, None, run.progress
+    if resumption is None:
+        return False
+    own = resumption.own
+    if run.validates and run.val.combined is None:
+        load_evaluation(run, run.val, run.settings.limits.val, "limit_val_batches")
+    for stage, epoch in own.get("loaded_in_epoch", {}).items():
+        {"train": run.train, "val": run.val}[stage].loaded_in_epoch = epoch
+    run.trail.find_sources(run.module, run.train, run.val)
+    if resumption.position.within_epoch:
+        announce_epoch(run.train, progress.epochs_processed)
+        restore_gradients(run, own.get("gradients", {}))
+        restore_modes_of(run.module, own.get("eval_modules", []))
+        run.logbook.continue_epoch(own.get("sums", []))
+        begin_pass_again(run, resumption)
+        return True
+    restore_between_epochs(run, resumption)
+    return False
+
+
+def _close_resumed_epoch(run: Run, resumption: Resumption) -> None:
+    """Does what was left to do of an epoch whose hooks at its end have run."""
+    run.logbook.restore_published(resumption.own.get("metrics", {}))
+    if resumption.position.within_epoch:
+        return
+    if resumption.position.place == Place.EPOCH_END:
+        _step_epoch_schedulers(run)
+    run.progress.current_epoch, run.progress.place = run.progress.epochs_processed, Place.BETWEEN
+
+
 def _start_epoch(run: Run) -> None:
+    progress, trail = run.progress, run.trail
+    trail.find_sources(run.module, run.train, run.val)
+    trail.begin_epoch()
     prepare_training_batches(run)
-    announce_epoch(run.train, run.progress.epochs_processed)
+    announce_epoch(run.train, progress.epochs_processed)
+    progress.epochs_started = progress.epochs_processed + 1
+    progress.global_step_before_epoch = progress.global_step
+    progress.scheduler_steps_before_epoch = progress.scheduler_steps
+    progress.validation_batches_of_epoch = 0
+    progress.place = Place.EPOCH_START
     call_hook(run.trainer, "on_train_epoch_start")
 
 
-def _train_epoch(run: Run) -> None:
-    """Runs the batches of one epoch."""
+def _train_epoch(run: Run, continues: bool = False) -> None:
+    """Runs the batches of one epoch.
+
+    Args:
+        run: the run.
+        continues: whether an epoch is gone on with, whose first batches are done.
+    """
     progress, module, logbook, settings, signals = run.progress, run.module, run.logbook, run.settings, run.signals
-    if progress.current_epoch > 0 or run.train.batches is None:
-        begin_pass(run.train)
+    if not continues:
+        if progress.current_epoch > 0 or run.train.batches is None:
+            _begin_training_pass(run)
+        progress.batch_idx, progress.batches_ready, progress.is_last_batch = -1, 0, False
+        progress.accumulating = False
     batches, run.train.batches = run.train.batches, None
     if progress.should_stop and _may_stop(run):
         batches = iter(())
-    progress.batch_idx, progress.batches_ready, progress.is_last_batch = -1, 0, False
-    progress.accumulating = False
 
     transfer = bind_transfer(run)
-    on_start, on_end = bind_hook(run.trainer, "on_train_batch_start"), bind_hook(run.trainer, "on_train_batch_end")
-    step = _bind_step(run, wants_outputs=on_end is not None)
+    on_start = bind_hook(run.trainer, "on_train_batch_start")
+    on_end, save = _bind_batch_end(run)
+    step = _bind_step(run, wants_outputs=on_end is not None or save is not None)
     run_step = profiled(run.profiler, "run_training_batch", step.run)
     schedulers = _bind_schedulers(run)
     accumulate = settings.accumulate_grad_batches
@@ -145,10 +208,48 @@ def _train_epoch(run: Run) -> None:
     max_steps = settings.bounds.max_steps
     stop_at = _deadline(run, settings.max_time)
     last, forward_only = progress.num_training_batches, progress.forward_only
+    trail, keeps_windows = run.trail, run.trail.keeps_windows
+    in_batch, at_batch_end, complete = Place.BATCH, Place.BATCH_END, Place.COMPLETE
+
+    def finish_batch(is_last: bool, accumulating: bool, validated: bool) -> bool:
+        """What follows the hooks at a batch's end; says whether the epoch ends with it."""
+        if validates and not validated and _validation_is_due(run, is_last):
+            _validate(run, accumulating)
+        if schedulers is not None and not accumulating:
+            schedulers("step", True)
+        if not accumulating:
+            progress.batches_that_stepped += 1
+        if progress.should_stop:
+            for logger in logbook.loggers:
+                logger.save()
+        progress.place = complete
+        is_final = is_last or progress.batches_ready == last
+        is_done = is_final or (max_steps != -1 and progress.global_step >= max_steps)
+        if signals.stop_requested and not is_done:
+            signals.stop("the fit")
+        if is_done or (progress.should_stop and _may_stop(run)):
+            return True
+        if keeps_windows and not accumulating:
+            trail.window = _open_window(run)
+        return False
+
+    if trail.drawn is None:
+        trail.drawn = trail.now()
+    if keeps_windows:
+        trail.window = _open_window(run)
+    if continues:
+        is_final = progress.is_last_batch or progress.batches_ready == last
+        progress.accumulating = not is_final and progress.batches_ready % accumulate != 0
+        is_over = progress.place != complete and finish_batch(
+            progress.is_last_batch, progress.accumulating, validated=progress.place == Place.VALIDATED
+        )
+        if is_over or is_final:
+            batches = iter(())
 
     for batch, batch_idx, _, is_last in profiled_batches(
         run.profiler, "[_TrainingEpochLoop].train_dataloader_next", batches
     ):
+        progress.place = in_batch
         progress.batch_idx = batch_idx
         progress.total_batch_idx += 1
         progress.batches_ready += 1
@@ -176,30 +277,45 @@ def _train_epoch(run: Run) -> None:
                 schedulers("epoch", False)
         if skips_rest:
             break
+        progress.place = at_batch_end
         if on_end is not None:
             on_end(outputs, batch, batch_idx)
+        if save is not None:
+            save(outputs, batch, batch_idx)
         logbook.end_batch()
         if stop_at is not None and time.monotonic() >= stop_at:
             _stop_for_time(run)
         if writes and not (accumulating and automatic):
             logbook.write_train_step(progress.batches_that_stepped, progress.current_epoch, force=progress.should_stop)
-        if validates and _validation_is_due(run, is_last):
-            _validate(run, accumulating)
-        if schedulers is not None and not accumulating:
-            schedulers("step", True)
-        if not accumulating:
-            progress.batches_that_stepped += 1
-        if progress.should_stop:
-            for logger in logbook.loggers:
-                logger.save()
-        is_done = is_final or (max_steps != -1 and progress.global_step >= max_steps)
-        if signals.received_sigterm and not is_done:
-            raise TerminationRequested("the fit")
-        if is_done or (progress.should_stop and _may_stop(run)):
+        if finish_batch(is_last, accumulating, validated=False):
             break
     if progress.batches_ready == 0 and not progress.should_stop:
         _tell_of_empty_epoch(run)
     step.refuse_only_nones(is_complete=progress.is_last_batch or progress.batches_ready == last)
+
+
+def _bind_batch_end(run: Run) -> tuple[Callable[..., Any] | None, Callable[..., Any] | None]:
+    """The hooks at the end of a batch: those of callbacks and module, and after them those that save, so that nothing
+    that a batch changes is missing in a checkpoint.
+    """
+    saving = [callback for callback in run.trainer.callbacks if _saves(callback)]
+    others = [callback for callback in run.trainer.callbacks if not _saves(callback)]
+    due = [callback for callback in saving if not getattr(callback, "idle_between_batches", False)]
+    name = "on_train_batch_end"
+    return bind_hook(run.trainer, name, others), bind_hook(run.trainer, name, due, on_module=False)
+
+
+def _open_window(run: Run) -> Window:
+    """Notes what a checkpoint of the last completed step needs if the next one fails."""
+    module, progress = run.module, run.progress
+    return Window(
+        batches=progress.batches_ready,
+        global_step=progress.global_step,
+        random=run.trail.now(),
+        buffers=[(buffer, buffer.detach().clone()) for buffer in module.buffers()],
+        sums=run.logbook.training_sums(),
+        gradients=gradients_of(module) if progress.accumulating else {},
+    )
 
 
 def _bind_step(run: Run, wants_outputs: bool) -> AutomaticStep | ManualStep | ForwardStep:
@@ -215,25 +331,44 @@ def _end_epoch(run: Run) -> None:
     progress, logbook = run.progress, run.logbook
     logbook.reach_epoch_end()
     progress.epochs_processed += 1
-    # Callbacks that watch a metric come last, since the module may log it in this very hook.
-    watching = [callback for callback in run.trainer.callbacks if _watches_a_metric(callback)]
-    others = [callback for callback in run.trainer.callbacks if not _watches_a_metric(callback)]
+    progress.place = Place.EPOCH_END
+    # Callbacks that watch a metric come last, since the module may log it in this very hook; and those that save after
+    # all that an epoch's end changes.
+    callbacks = run.trainer.callbacks
+    watching = [callback for callback in callbacks if _stops_early(callback)]
+    saving = [callback for callback in callbacks if _saves(callback)]
+    others = [callback for callback in callbacks if callback not in watching and callback not in saving]
     call_hook(run.trainer, "on_train_epoch_end", callbacks=others)
     call_hook(run.trainer, "on_train_epoch_end", callbacks=watching, on_module=False)
     logbook.publish_epoch()
-    schedulers = _bind_schedulers(run)
-    if schedulers is not None and (progress.is_last_batch or progress.batches_ready == progress.num_training_batches):
-        schedulers("epoch", True)
+    _step_epoch_schedulers(run)
+    progress.place = Place.EPOCH_CLOSED
+    call_hook(run.trainer, "on_train_epoch_end", callbacks=saving, on_module=False)
     logbook.write_train_epoch(progress.batches_that_stepped - 1, progress.current_epoch)
     progress.current_epoch += 1
+    progress.place = Place.BETWEEN
+    run.trail.end_epoch()
 
 
-def _watches_a_metric(callback: object) -> bool:
-    return any(cls.__name__ in ("EarlyStopping", "Checkpoint") for cls in type(callback).__mro__)
+def _step_epoch_schedulers(run: Run) -> None:
+    """Steps the schedulers that watch a metric at the end of an epoch that wasn't cut short."""
+    progress, schedulers = run.progress, _bind_schedulers(run)
+    if schedulers is not None and (progress.is_last_batch or progress.batches_ready == progress.num_training_batches):
+        schedulers("epoch", True)
+
+
+def _stops_early(callback: object) -> bool:
+    return any(cls.__name__ == "EarlyStopping" for cls in type(callback).__mro__)
+
+
+def _saves(callback: object) -> bool:
+    return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
 
 
 def _validate(run: Run, accumulating: bool) -> None:
     """A validation within the fit."""
+    run.trail.begin_validation(run.module)
+    run.progress.place = Place.VALIDATING
     if not accumulating:
         if has_own("on_validation_model_zero_grad", run.module):
             call_module_hook(run.module, "on_validation_model_zero_grad")
@@ -287,6 +422,7 @@ def _bind_schedulers(run: Run) -> Callable[[str, bool], None] | None:
             if interval == "step" and precision.skipped_step:
                 continue
             count = progress.batch_idx if interval == "step" else progress.current_epoch
+            progress.scheduler_steps += (count + 1) % config.frequency == 0
             step_scheduler(config, count + 1, lambda: logbook.callback_metrics, own)
 
     return update

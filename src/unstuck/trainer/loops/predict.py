@@ -11,7 +11,6 @@ from unstuck.profilers.actions import profiled, profiled_batches
 from unstuck.trainer.data.indices import RecordedDraws, recording_indices
 from unstuck.trainer.data.transfer import move_data_to_device
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
-from unstuck.trainer.interrupts import TerminationRequested
 from unstuck.trainer.loops.batches import begin_pass, bind_transfer, load_evaluation
 from unstuck.trainer.loops.evaluate import check_dataloader_idx, no_grad_context
 from unstuck.trainer.loops.modes import capture_modes, restore_modes
@@ -128,6 +127,6 @@ def _run_batches(run: Run, numbered: bool, draws: list[RecordedDraws | None] | N
             on_end(answer, *position)
         if keeps:
             run.predictions[dataloader_idx].append(move_data_to_device(answer, torch.device("cpu")))
-        if run.signals.received_sigterm and not is_last:
-            raise TerminationRequested("a prediction")
+        if run.signals.stop_requested and not is_last:
+            run.signals.stop("a prediction")
     data.batches = None

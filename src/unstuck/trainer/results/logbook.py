@@ -155,6 +155,22 @@ class Logbook:
             self.store.reset()
         self.store, self._sanity_checking = self._entered.pop()
 
+    # Continuing what another process began.
+
+    def training_sums(self) -> list[list[Any]]:
+        """Return what the training epoch has collected so far, for :meth:`continue_epoch`."""
+        store = self._stores.get("train")
+        return [] if store is None else store.sums()
+
+    def continue_epoch(self, sums: list[list[Any]]) -> None:
+        """Go on within a training epoch, whose loop was entered just now."""
+        assert self.store is not None
+        self.store.continue_epoch(sums)
+
+    def restore_published(self, metrics: dict[str, Tensor]) -> None:
+        """Show callbacks the values that they saw when the run was interrupted."""
+        self._published.callback.update(metrics)
+
     # Batches and epochs.
 
     def begin_batch(self, batch: Any, dataloader_idx: int | None = None) -> None:

@@ -75,6 +75,8 @@ class ResultStore:
         self._in_first_batch: bool | None = None
         self._last_hook: str | None = None
         self._routes: dict[Any, Group | MetricHolder] = {}
+        # Keys of an epoch that another process began, as long as they weren't logged here.
+        self._begun: set[tuple[str, str, int | None]] = set()
         # In the order of the first call, which is the order of publication.
         self._places: dict[tuple[str, str, int | None], tuple[Group | MetricHolder, int]] = {}
 
@@ -114,6 +116,34 @@ class ResultStore:
             holder.reset()
         self._in_first_batch = None
         self._last_hook = None
+
+    def sums(self) -> list[list[Any]]:
+        """Return the epoch's sums so far, as plain values: settings, sum, weight and newest value of each key.
+
+        Metric objects keep theirs themselves.
+        """
+        groups = [holder for holder in self._holders() if isinstance(holder, Group) and holder.total is not None]
+        singles = [single for group in groups for single in (group.split() if len(group.settings) > 1 else [group])]
+        return [
+            [list(single.settings[0]), single.total, single.weight, single.step]
+            for single in singles
+            if single.settings[0].sync_dist_group is None
+        ]
+
+    def continue_epoch(self, sums: list[list[Any]]) -> None:
+        """Go on with an epoch that has begun.
+
+        Args:
+            sums: what :meth:`sums` returned.
+        """
+        for settings, total, weight, step in sums:
+            group = Group([Settings(*settings)], accumulation_dtype())
+            group.total, group.weight, group.step, group.empty = total, weight, step, False
+            key = group.settings[0].key
+            self._places[key] = group, 0
+            self._begun.add(key)
+        # The next batch isn't the first of the epoch.
+        self._in_first_batch = True
 
     @property
     def on_step(self) -> bool:
@@ -226,6 +256,12 @@ class ResultStore:
         if options.logger and not self.context.has_logger:
             rank_zero_warn(f"`self.log({name!r}, ..., logger=True)`: there is no logger. Give one to the Trainer.")
         place = self._places.get(settings.key)
+        if settings.key in self._begun:
+            self._begun.discard(settings.key)
+            if place is not None and place[0].settings[place[1]] != settings:
+                # The program was changed since: what it logged then is something else.
+                place = None
+                del self._places[settings.key]
         if place is not None and place[0].settings[place[1]] != settings:
             raise MisconfigurationException(
                 f"`self.log({name!r}, ...)` was called twice in `{self.hook}` with different arguments."

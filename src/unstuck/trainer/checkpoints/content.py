@@ -1,0 +1,190 @@
+"""What a checkpoint holds: Lightning's keys, and under one key of this package's what an exact continuation needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from unstuck.errors import MisconfigurationException
+from unstuck.trainer.checkpoints.files import HYPERPARAMETERS
+from unstuck.trainer.checkpoints.loop_states import Position, position_of, write_loop_states
+from unstuck.trainer.checkpoints.random_state import RandomStates, pack
+from unstuck.trainer.checkpoints.trail import gradients_of, modules_in_eval_mode
+from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook
+from unstuck.trainer.run import Run
+from unstuck.trainer.state import Place
+
+__all__ = ["FORMAT_VERSION", "OWN_KEY", "VERSION_KEY", "build_checkpoint", "is_stateful"]
+
+VERSION_KEY = "pytorch-lightning_version"
+# Lightning looks at the version to bring old files up to date; this is the format that is written here.
+FORMAT_VERSION = "2.6.0"
+OWN_KEY = "unstuck"
+
+
+def build_checkpoint(run: Run, weights_only: bool) -> dict[str, Any]:
+    """Collects a checkpoint of a run and calls the hooks that may add to it.
+
+    Args:
+        run: the run, whose state is saved as it is now.
+        weights_only: whether only what evaluation and fine-tuning need is saved: weights and hyperparameters.
+    """
+    module, datamodule, trainer, progress = run.module, run.datamodule, run.trainer, run.progress
+    window = _window_to_go_back_to(run)
+    position = position_of(progress, None if window is None else window.batches)
+    checkpoint: dict[str, Any] = {
+        "epoch": position.epoch,
+        "global_step": position.global_step,
+        VERSION_KEY: FORMAT_VERSION,
+        "state_dict": _weights(run, window),
+        "loops": write_loop_states(
+            position, progress, bool(getattr(module, "automatic_optimization", True)), _loader_states(run)
+        ),
+    }
+    if not weights_only:
+        checkpoint["callbacks"] = callback_states(trainer.callbacks)
+        checkpoint["optimizer_states"] = [optimizer.state_dict() for optimizer in run.strategy.optimizers]
+        checkpoint["lr_schedulers"] = [config.scheduler.state_dict() for config in run.strategy.lr_scheduler_configs]
+        precision = run.precision.state_dict()
+        if precision:
+            checkpoint[type(run.precision).__qualname__] = precision
+        checkpoint[OWN_KEY] = _own_state(run, position, window)
+    for owner in (module, datamodule):
+        _add_hyperparameters(owner, checkpoint)
+    if datamodule is not None:
+        state = datamodule.state_dict()
+        if state:
+            checkpoint[type(datamodule).__qualname__] = state
+    if not weights_only:
+        call_hook(trainer, "on_save_checkpoint", checkpoint, on_module=False)
+    call_module_hook(module, "on_save_checkpoint", checkpoint)
+    call_datamodule_hook(datamodule, "on_save_checkpoint", checkpoint)
+    return checkpoint
+
+
+def callback_states(callbacks: list[Any]) -> dict[str, Any]:
+    """The states of callbacks under their keys.
+
+    Raises:
+        MisconfigurationException: two of them have a state under the same key.
+    """
+    states: dict[str, Any] = {}
+    for callback in callbacks:
+        state = callback.state_dict()
+        if not state:
+            continue
+        if callback.state_key in states:
+            raise MisconfigurationException(
+                f"Two callbacks save their state under the key {callback.state_key!r}, so one would overwrite the"
+                f" other. Override `{type(callback).__name__}.state_key` with what tells them apart."
+            )
+        states[callback.state_key] = state
+    return states
+
+
+def is_stateful(loader: Any) -> bool:
+    """Whether a loader can tell where it stands and go on from there."""
+    return callable(getattr(loader, "state_dict", None)) and callable(getattr(loader, "load_state_dict", None))
+
+
+def _loader_states(run: Run) -> list[Any]:
+    if run.train.combined is None:
+        return []
+    return [loader.state_dict() for loader in run.train.combined.flattened if is_stateful(loader)]
+
+
+def _add_hyperparameters(owner: Any, checkpoint: dict[str, Any]) -> None:
+    """Puts in what the owner was made with, so that it can be made again from the file."""
+    if owner is None or not owner.hparams:
+        return
+    key = getattr(owner, "CHECKPOINT_HYPER_PARAMS_KEY", HYPERPARAMETERS)
+    if hasattr(owner, "_hparams_name"):
+        checkpoint[getattr(owner, "CHECKPOINT_HYPER_PARAMS_NAME", "hparams_name")] = owner._hparams_name
+    hparams = owner.hparams
+    if isinstance(hparams, dict):
+        checkpoint[key] = dict(hparams)
+    else:
+        # A mapping of the user's own kind, such as OmegaConf's, comes back as what it was.
+        checkpoint[key] = hparams
+        checkpoint[getattr(owner, "CHECKPOINT_HYPER_PARAMS_TYPE", "hparams_type")] = type(hparams)
+
+
+# The own part.
+
+
+def _window_to_go_back_to(run: Run) -> Any:
+    """The start of the optimiser step that is under way, if the checkpoint is to tell of the last completed one."""
+    window, progress = run.trail.window, run.progress
+    unfinished = progress.place == Place.BATCH and window is not None and window.global_step == progress.global_step
+    return window if unfinished else None
+
+
+def _weights(run: Run, window: Any) -> dict[str, Any]:
+    weights: dict[str, Any] = run.module.state_dict()
+    if window is not None:
+        copies = {buffer.data_ptr(): copy for buffer, copy in window.buffers if buffer.numel()}
+        for name, value in weights.items():
+            copy = copies.get(value.data_ptr()) if isinstance(value, torch.Tensor) and value.numel() else None
+            if copy is not None and copy.shape == value.shape:
+                weights[name] = copy
+    return weights
+
+
+def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
+    trail, progress = run.trail, run.progress
+    place = position.place
+    state: dict[str, Any] = {
+        "version": 1,
+        "place": place.value,
+        "random": pack(_random_states(run, position, window)),
+        "pass": None,
+        "metrics": {name: _on_cpu(value) for name, value in run.logbook.callback_metrics.items()},
+        "training_batches": progress.num_training_batches,
+        "loaded_in_epoch": {"train": run.train.loaded_in_epoch, "val": run.val.loaded_in_epoch},
+    }
+    begun_before = place == Place.BETWEEN or (place == Place.EPOCH_START and trail.begun_early)
+    if trail.begun is not None and (position.within_epoch or begun_before):
+        drawn = trail.drawn if position.within_epoch else None
+        state["pass"] = {"begun": pack(trail.begun), "drawn": None if drawn is None else pack(drawn)}
+    if position.within_epoch:
+        sums = run.logbook.training_sums() if window is None else window.sums
+        state["sums"] = [[_on_cpu(value) for value in entry] for entry in sums]
+        state["eval_modules"] = _modules_in_eval_mode(run)
+        if window is not None:
+            state["gradients"] = window.gradients
+        elif _is_pending(run, position):
+            state["gradients"] = gradients_of(run.module)
+    return state
+
+
+def _is_pending(run: Run, position: Position) -> bool:
+    """Whether batches that are done have added to gradients that no step has used."""
+    if run.progress.place == Place.BATCH:
+        return position.batches % run.settings.accumulate_grad_batches != 0
+    return run.progress.accumulating
+
+
+def _random_states(run: Run, position: Position, window: Any) -> RandomStates:
+    """The random states with which the fit has to go on."""
+    trail, progress = run.trail, run.progress
+    if window is not None and window.batches:
+        states: RandomStates = window.random
+        return states
+    if position.place == Place.EPOCH_START and trail.boundary:
+        return trail.boundary
+    if progress.place == Place.VALIDATING and trail.validation:
+        return trail.validation
+    if progress.place == Place.VALIDATED and trail.validation and run.settings.isolate_validation:
+        return trail.validation
+    return trail.now()
+
+
+def _modules_in_eval_mode(run: Run) -> list[str]:
+    if run.progress.place in (Place.VALIDATING, Place.VALIDATED) and run.trail.eval_modules is not None:
+        return run.trail.eval_modules
+    return modules_in_eval_mode(run.module)
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value

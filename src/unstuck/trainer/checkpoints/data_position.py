@@ -1,0 +1,171 @@
+"""Going on within a pass over the training data: the batches that follow are those that would have followed.
+
+A plain loader has no position that could be saved. What decides about its order are random states, though, and these
+are saved: from when the pass was begun, from when its first batch was drawn, and from when the checkpoint was written.
+The pass is begun with the first and second, the batches that are done are passed over, and the third is put back. Where
+a sampler in this process decides about the order, nothing is loaded for that; elsewhere the batches are drawn again,
+since workers keep random states of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from unstuck.messages import rank_zero_info, rank_zero_warn
+from unstuck.trainer.checkpoints.content import is_stateful
+from unstuck.trainer.checkpoints.random_state import restore
+from unstuck.trainer.checkpoints.restore import Resumption
+from unstuck.trainer.data.combined import iterate, iterate_single
+from unstuck.trainer.data.loaders import is_shuffled, length_of, skipping_loader
+from unstuck.trainer.run import Run
+
+__all__ = ["begin_pass_again", "restore_between_epochs", "restore_modes_of"]
+
+
+def load_loader_states(run: Run, resumption: Resumption) -> bool:
+    """Gives the training loaders that can go on by themselves their states.
+
+    Returns:
+        Whether these are all of the training loaders.
+    """
+    stateful = [loader for loader in run.train.combined.flattened if is_stateful(loader)]
+    if len(stateful) != len(resumption.loader_states):
+        if resumption.loader_states:
+            rank_zero_warn(
+                f"The checkpoint holds the states of {len(resumption.loader_states)} training loaders, but now"
+                f" {len(stateful)} can take one: they begin anew."
+            )
+        return False
+    for loader, state in zip(stateful, resumption.loader_states, strict=True):
+        loader.load_state_dict(state)
+    return bool(stateful) and len(stateful) == len(run.train.combined.flattened)
+
+
+def begin_pass_again(run: Run, resumption: Resumption) -> None:
+    """Begins the pass over the training data at the batch where a checkpoint was written.
+
+    Afterwards the random states are those of that moment. Where the order can't be continued, a warning gives the
+    numbers of what is seen again.
+    """
+    data, done = run.train, resumption.position.batches
+    own, states = resumption.own, resumption.own.get("pass")
+    sources = run.trail.sources
+    goes_on_itself = load_loader_states(run, resumption)
+    if states is not None:
+        restore(states["begun"], sources)
+    run.trail.begin_pass()
+    if goes_on_itself:
+        data.batches = iterate(data.combined, start=done)
+        doubt = None
+    else:
+        doubt = _doubt(run, resumption)
+        if _is_indexed_here(data.combined):
+            data.batches = _pass_over_indices(run, resumption)
+            _tell(run, done, doubt)
+            return
+        data.batches = iterate(data.combined)
+        if states is not None and states["drawn"] is not None:
+            restore(states["drawn"], sources)
+        run.trail.drawn = run.trail.now()
+        if done:
+            rank_zero_info(
+                f"The {done} batches of this epoch that are done are drawn again, to go on with those that follow. A"
+                " loader with `state_dict` and `load_state_dict` goes on at once."
+            )
+        for _ in range(done):
+            next(data.batches, None)
+    if "random" in own:
+        restore(own["random"], sources)
+    _tell(run, done, doubt)
+
+
+def _is_indexed_here(combined: Any) -> bool:
+    """Whether the batches of a pass follow from indices that a sampler in this process draws."""
+    if len(combined.flattened) != 1 or combined.iterables is not combined.flattened[0]:
+        return False
+    loader = combined.flattened[0]
+    return (
+        isinstance(loader, DataLoader)
+        and type(loader).__iter__ is DataLoader.__iter__
+        and loader.num_workers == 0
+        and not isinstance(loader.dataset, IterableDataset)
+        and not math.isinf(combined.num_batches)
+    )
+
+
+def _pass_over_indices(run: Run, resumption: Resumption) -> Iterator[Any]:
+    """A pass whose first batches are never loaded: their indices are drawn and dropped."""
+    combined, done = run.train.combined, resumption.position.batches
+    own, states, sources = resumption.own, resumption.own.get("pass"), run.trail.sources
+    loader, indices = skipping_loader(combined.flattened[0], done)
+    batches = iter(loader)
+    if states is not None and states["drawn"] is not None:
+        restore(states["drawn"], sources)
+    run.trail.drawn = run.trail.now()
+    if indices.drop():
+        rank_zero_warn(
+            "The sampler of the training loader draws from the global random numbers between the batches, so its order"
+            " can't be continued exactly: samples may come twice, others not at all in this epoch. Give it a generator"
+            " of its own."
+        )
+    if "random" in own:
+        restore(own["random"], sources)
+    return iterate_single(batches, int(combined.num_batches), done)
+
+
+def _doubt(run: Run, resumption: Resumption) -> str | None:
+    """Why the order of the data can't be continued, None if it can."""
+    combined, states, done = run.train.combined, resumption.own.get("pass"), resumption.position.batches
+    shuffled = [loader for loader in combined.flattened if is_shuffled(loader)]
+    if states is None and shuffled:
+        return "the checkpoint doesn't hold the random state with which it was shuffled"
+    saved = resumption.own.get("training_batches", run.progress.num_training_batches)
+    if saved != run.progress.num_training_batches:
+        return f"an epoch had {saved} batches then and has {run.progress.num_training_batches} now"
+    if combined.mode == "max_size_cycle" and any(length_of(loader) < done for loader in shuffled):
+        return "a shorter loader was begun anew in between, with random numbers that aren't known any more"
+    return None
+
+
+def _tell(run: Run, done: int, doubt: str | None) -> None:
+    if doubt is None or not done:
+        return
+    total = run.progress.num_training_batches
+    left = total - done
+    size = getattr(run.train.combined.flattened[0], "batch_size", None)
+
+    def samples(batches: float) -> str:
+        return f"{int(batches * size)} samples" if isinstance(size, int) else f"{int(batches)} batches"
+
+    rest = "the rest of the epoch is" if math.isinf(left) else f"the remaining {int(left)} of {int(total)} batches are"
+    repeated = done if math.isinf(left) else min(done, max(left, 0))
+    rank_zero_warn(
+        f"The training goes on after {done} batches of epoch {run.progress.current_epoch}, but the order of the data"
+        f" can't be continued: {doubt}. So {rest} drawn from a new order: up to {samples(repeated)} that this epoch has"
+        " seen come again, and as many are left out."
+    )
+
+
+def restore_between_epochs(run: Run, resumption: Resumption) -> None:
+    """Puts back the random states of a checkpoint that was written between two epochs, or as one began."""
+    own, states = resumption.own, resumption.own.get("pass")
+    if resumption.loader_states:
+        load_loader_states(run, resumption)
+    if states is not None:
+        restore(states["begun"], run.trail.sources)
+        run.trail.begin_pass()
+        run.train.batches = iterate(run.train.combined)
+    if "random" in own:
+        restore(own["random"], run.trail.sources)
+
+
+def restore_modes_of(module: torch.nn.Module, names: list[str]) -> None:
+    """Puts the modules of these names into eval mode, as they were within the epoch."""
+    for name, child in module.named_modules():
+        if name in names:
+            child.training = False
