@@ -1,0 +1,127 @@
+"""data.pairing-broken: inputs and targets are paired wrongly.
+
+Shuffled apart once, a training memorises at best; shuffled apart at every pass, it doesn't even do that.
+
+Found with proof only. Either the same input comes with another target at each pass over the data, about as often as
+random pairing would have it. Or the targets can't be told from the inputs as they are paired, neither by a linear
+model nor by nearest neighbours, while they can with another pairing: targets moved on by a few places, or the targets
+that stand beside the same inputs in the program's own arrays. Or they can't be told at all and the program shuffles
+inputs and targets by different random orders.
+"""
+
+from __future__ import annotations
+
+from unstuck.diagnosis.received import CLASSES, at_frame, judged, plain_target, target_frame
+from unstuck.findings import Finding, Severity
+from unstuck.places import Frame
+from unstuck.record.batches import BatchesRecord, PairingProbe
+from unstuck.record.recording import Recording
+
+__all__ = ["CODE", "rule"]
+
+CODE = "data.pairing-broken"
+
+AGAIN = 100
+"""Samples whose input has come again, below which nothing is said of their targets."""
+
+RANDOM = 0.8
+"""Part of the targets that change, over the part that random pairing would change."""
+
+CLOSED = 0.95
+"""Part of the later targets that have been there before: the same targets are dealt out again."""
+
+NOTHING = 0.12
+"""Skill up to which targets have nothing to do with their inputs."""
+
+CLEAR = 0.4
+"""Skill of another pairing from which on it is the right one."""
+
+SAMPLES = 128
+"""Samples from which on no skill at all says something by itself."""
+
+
+def rule(recording: Recording) -> list[Finding]:
+    """At most one finding per backward call."""
+    found = []
+    for record in judged(recording):
+        finding = _dealt_again(recording, record) or _paired_otherwise(recording, record)
+        if finding is not None:
+            found.append(finding)
+    return found
+
+
+def _target_place(recording: Recording, record: BatchesRecord) -> tuple[Frame, ...]:
+    target = record.target
+    if record.shuffles:
+        return record.shuffles[-1:]
+    if target is not None:
+        chain = target_frame(recording, target)
+        if chain:
+            return chain
+    loader = record.loader
+    if loader is not None:
+        frame = loader.item_at or loader.source_at or loader.dataset_at
+        return (frame,) if frame is not None else loader.made_at
+    return record.inputs.read_at
+
+
+def _dealt_again(recording: Recording, record: BatchesRecord) -> Finding | None:
+    target, pairs = plain_target(record), record.pairs
+    if target is None or not pairs.even or pairs.inputs < 32 or pairs.again < AGAIN or target.given is False:
+        return None
+    if record.inputs.discrete and record.inputs.distinct < 64:
+        return None
+    expected = 1.0 - pairs.chance
+    if expected < 0.1 or pairs.changed < RANDOM * expected * pairs.again or pairs.closed < CLOSED:
+        return None
+    chain = _target_place(recording, record)
+    return Finding(
+        CODE,
+        Severity.ERROR,
+        f"the same input comes with another target each time: {pairs.changed} of {pairs.again} times, which is what "
+        f"dealing the targets out at random would give ({100 * expected:.0f} %)",
+        at_frame(None, chain),
+        {
+            "inputs": pairs.inputs,
+            "came again": pairs.again,
+            "with another target": pairs.changed,
+            "expected at random": expected * pairs.again,
+        },
+        "shuffle inputs and targets by the same order: one dataset of pairs, or one permutation for both",
+        confirmed=True,
+    )
+
+
+def _paired_otherwise(recording: Recording, record: BatchesRecord) -> Finding | None:
+    target, probe = plain_target(record), record.pairing
+    if target is None or probe is None or target.given is False or probe.skill > max(NOTHING, probe.noise):
+        return None
+    if target.kind not in (*CLASSES, "mse", "square", "smooth l1", "huber", "bce", "bce with logits"):
+        return None
+    proof = probe.other is not None and probe.other >= CLEAR and probe.other > probe.noise + 0.25
+    apart = bool(record.shuffles) and probe.samples >= SAMPLES
+    if not (proof or apart):
+        return None
+    return Finding(
+        CODE,
+        Severity.ERROR,
+        f"targets can't be told from the inputs that they are paired with (skill {max(0.0, probe.skill):.2f} on "
+        f"{probe.samples} samples){_told(probe, proof)}",
+        at_frame(None, _target_place(recording, record)),
+        {
+            "skill as paired": probe.skill,
+            "largest skill of random pairings": probe.noise,
+            "skill of another pairing": probe.other if proof else None,
+            "that pairing": (probe.named or probe.pairing) if proof else None,
+            "samples": probe.samples,
+        },
+        "pair each input with its own target: shuffle, filter and sort both by the same order",
+        confirmed=proof,
+    )
+
+
+def _told(probe: PairingProbe, proof: bool) -> str:
+    if not proof or probe.other is None:
+        return ", and the program shuffles inputs and targets by different random orders"
+    how = f"as {probe.named} stand in the program" if probe.named else f"with targets {probe.pairing}"
+    return f", but very well {how} (skill {probe.other:.2f})"

@@ -1,0 +1,292 @@
+"""What is told from the samples that were kept, at the end of a run: by fits, comparisons and a copy of the model."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy as np
+import torch
+
+from unstuck.instruments.batch_tables import Kept
+from unstuck.measure import rng
+from unstuck.measure.association import (
+    linear_fit,
+    nearest,
+    skill_of_neighbours,
+    standardised,
+    word_counts,
+)
+from unstuck.measure.fingerprints import fingerprints
+from unstuck.places import is_user_file
+from unstuck.program.attributes import own_attributes
+from unstuck.record.batches import IndexPart, PairingProbe, ScaleProbe
+
+__all__ = ["Arrays", "count_mirrored", "depends_on_tokens", "probe_pairing", "probe_scale"]
+
+_SAMPLES = 600
+_FEWEST = 64
+_MOVES = (-3, -2, -1, 1, 2, 3)
+_ROUNDS = 8
+"""Random pairings that the skill of chance is measured with."""
+
+_NAMES = 64
+_SHIFT = 2
+_IMAGES = 20
+_LIKE = 0.25
+"""Part of an image's variance below which a difference counts as none."""
+
+_PARAMETERS = 20_000_000
+
+
+class Arrays:
+    """Arrays that the program holds under a name: weak references, so that nothing is kept alive."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, ReferenceType[Any]] = {}
+
+    def look(self, frame: FrameType | None, dataset: Any) -> None:
+        """Find arrays in the user's frames from ``frame`` outwards, and among the attributes of a dataset."""
+        for name, value in (own_attributes(dataset) or {}).items():
+            self._take(f"self.{name}", value)
+            if isinstance(value, (list, tuple)):
+                for index, item in enumerate(value[:8]):
+                    self._take(f"self.{name}[{index}]", item)
+        while frame is not None:
+            if is_user_file(frame.f_code.co_filename):
+                for name, value in list(frame.f_locals.items()):
+                    self._take(name, value)
+            frame = frame.f_back
+        main = sys.modules.get("__main__")
+        for name, value in list(getattr(main, "__dict__", {}).items()):
+            self._take(name, value)
+
+    def _take(self, name: str, value: Any) -> None:
+        if len(self._found) >= _NAMES or not isinstance(value, (torch.Tensor, np.ndarray)):
+            return
+        if value.ndim and len(value) >= _FEWEST:
+            self._found.setdefault(name, ref(value))
+
+    def tables(self) -> dict[str, torch.Tensor]:
+        """Those that still live, on the CPU."""
+        found = {}
+        for name, weak in self._found.items():
+            value = weak()
+            if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.dtype != np.uint16:
+                found[name] = torch.from_numpy(np.ascontiguousarray(value))
+            elif isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout is torch.strided:
+                found[name] = value.detach()
+        return found
+
+
+def _prepared(rows: torch.Tensor, tokens: bool) -> torch.Tensor:
+    return standardised(word_counts(rows) if tokens else rows)
+
+
+def probe_scale(kept: Kept, tokens: bool) -> ScaleProbe | None:
+    """A linear model on standardised inputs, fitted to half of the samples that were kept."""
+    tables = kept.tables()
+    if tables is None:
+        return None
+    rows, targets = tables[0][:_SAMPLES], tables[1][:_SAMPLES]
+    fit = linear_fit(_prepared(rows, tokens), targets, kept.classes)
+    return None if fit is None else ScaleProbe(rows.shape[0], fit.loss, fit.skill)
+
+
+def probe_pairing(kept: Kept, tokens: bool, arrays: Mapping[str, torch.Tensor]) -> PairingProbe | None:
+    """Whether targets can be told from inputs as they are paired, or as they could be.
+
+    Other pairings: targets moved on by a few samples in the dataset's order, and the targets that stand in the
+    program's own arrays beside the same inputs.
+
+    Args:
+        kept: samples as they were received.
+        tokens: whether inputs are token ids.
+        arrays: the program's arrays by name.
+    """
+    tables = kept.tables()
+    if tables is None or tables[0].shape[0] < _FEWEST:
+        return None
+    rows, targets = tables[0][:_SAMPLES], tables[1][:_SAMPLES]
+    features = _prepared(rows, tokens)
+    if features.shape[1] == 0:
+        return None
+    near = nearest(features)
+
+    def skill(of: torch.Tensor) -> float:
+        fit = linear_fit(features, of, kept.classes)
+        return max(skill_of_neighbours(near, of, kept.classes), fit.skill if fit is not None else 0.0)
+
+    probe = PairingProbe(rows.shape[0], skill(targets))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(_ROUNDS):
+        probe.noise = max(probe.noise, skill(targets[torch.randperm(len(targets), generator=generator)]))
+    others = [*_moved(kept, targets), *_as_they_stand(tables[0][:_SAMPLES], targets, arrays)]
+    for pairing, named, used, other in others:
+        if used is None:
+            reached = skill(other)
+        elif int(used.sum()) >= _FEWEST:
+            part = _prepared(rows[used], tokens)
+            reached = 0.0
+            if part.shape[1]:
+                fit = linear_fit(part, other[used], kept.classes)
+                neighbours = skill_of_neighbours(nearest(part), other[used], kept.classes)
+                reached = max(neighbours, fit.skill if fit is not None else 0.0)
+        else:
+            continue
+        if probe.other is None or reached > probe.other:
+            probe.other, probe.pairing, probe.named = reached, pairing, named
+    return probe
+
+
+def _moved(kept: Kept, targets: torch.Tensor) -> list[tuple[str, str, torch.Tensor | None, torch.Tensor]]:
+    """Targets of the samples a few indices away."""
+    indices = kept.indices[: len(targets)]
+    if len(indices) != len(targets):
+        return []
+    place = {index: row for row, index in enumerate(indices)}
+    found: list[tuple[str, str, torch.Tensor | None, torch.Tensor]] = []
+    for move in _MOVES:
+        rows = [place.get(index + move, -1) for index in indices]
+        used = torch.tensor([row >= 0 for row in rows])
+        other = targets[torch.tensor(rows).clamp_min(0)]
+        found.append((f"moved by {move}", "", used, other))
+    return found
+
+
+def _as_they_stand(
+    rows: torch.Tensor, targets: torch.Tensor, arrays: Mapping[str, torch.Tensor]
+) -> list[tuple[str, str, torch.Tensor | None, torch.Tensor]]:
+    """Targets that stand in the program's arrays at the places at which the inputs stand in others of its arrays."""
+    wanted = fingerprints(rows)
+    found: list[tuple[str, str, torch.Tensor | None, torch.Tensor]] = []
+    labels = {
+        name: array
+        for name, array in arrays.items()
+        if not array.is_complex() and array.numel() == len(array) * targets.shape[1]
+    }
+    for name, array in arrays.items():
+        flat = array.reshape(len(array), -1)
+        step = -(-flat.shape[1] // max(1, rows.shape[1]))
+        flat = flat[:, ::step]
+        if flat.shape[1] != rows.shape[1] or array.is_complex() or len(array) > 200_000:
+            continue
+        places = {number: place for place, number in enumerate(fingerprints(flat.to(torch.float32)))}
+        at = [places.get(number, -1) for number in wanted]
+        used = torch.tensor([place >= 0 for place in at])
+        if int(used.sum()) < _FEWEST:
+            continue
+        for label, values in labels.items():
+            if len(values) != len(array) or label == name:
+                continue
+            other = values.reshape(len(values), -1).to(torch.float32)[torch.tensor(at).clamp_min(0)]
+            if bool((other[used] == targets[used]).all()):
+                continue  # that is how they were paired
+            found.append(("as they stand", f"{name} with {label}", used, other))
+    return found
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def count_mirrored(variants: list[list[torch.Tensor]], part: IndexPart) -> None:
+    """Count how samples of one index differ: mirrored left and right, upside down, or neither.
+
+    Args:
+        variants: samples (channels, height, width) of one index each.
+        part: where the counts go.
+    """
+    part.mirrored = part.flipped = part.upright = 0
+    for images in variants[:_IMAGES]:
+        first = images[0]
+        for other in images[1:4]:
+            distances = [
+                _distance(first, other),
+                _distance(first, other.flip(-1)),
+                _distance(first, other.flip(-2)),
+            ]
+            best = min(range(3), key=distances.__getitem__)
+            second = sorted(distances)[1]
+            if distances[best] > _LIKE * float(first.var()) or distances[best] > 0.6 * second:
+                continue
+            part.upright += best == 0
+            part.mirrored += best == 1
+            part.flipped += best == 2
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Mean square difference of two images, the smallest among small shifts, without the edges."""
+    height, width = a.shape[-2:]
+    edge = min(_SHIFT, (min(height, width) - 1) // 3)
+    inner = a[..., edge : height - edge, edge : width - edge]
+    return min(
+        float((inner - b[..., edge + y : height - edge + y, edge + x : width - edge + x]).square().mean())
+        for y in range(-edge, edge + 1)
+        for x in range(-edge, edge + 1)
+    )
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def depends_on_tokens(module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[bool, bool] | None:
+    """Whether a copy of a model that is given token ids looks ahead, and whether it sees a place's own token.
+
+    Args:
+        module: a model whose first tensor argument holds token ids, (samples, places).
+
+    Returns:
+        (outputs depend on no later token, outputs depend on the token at their own place); None where it can't be
+        told: the model can't be copied, or its output has no places.
+    """
+    if sum(item.numel() for item in module.parameters()) > _PARAMETERS or not args:
+        return None
+    tokens = args[0]
+    if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or tokens.shape[1] < 6:
+        return None
+    state = rng.capture()
+    try:
+        with torch.no_grad():
+            model = copy.deepcopy(module).eval()
+            before = tokens[:2].clone()
+            after = before.clone()
+            middle = tokens.shape[1] // 2
+            present = torch.unique(tokens)
+            for row in after:
+                others = present[present != row[middle]]
+                if not len(others):
+                    return None
+                row[middle] = others[0]
+            rest = [item[:2] if _is_batched(item, tokens) else item for item in args[1:]]
+            outputs = [_places(model(item, *rest, **dict(kwargs)), tokens.shape[1]) for item in (before, after)]
+    except Exception:  # noqa: BLE001 - a model may refuse two samples, or to be copied
+        return None
+    finally:
+        rng.restore(state)
+    if outputs[0] is None or outputs[1] is None or outputs[0].shape != outputs[1].shape:
+        return None
+    changed = (outputs[0] - outputs[1]).abs().amax((0, 2))
+    size = float(outputs[0].abs().amax())
+    moved = changed > 1e-5 * size
+    return not bool(moved[:middle].any()), bool(moved[middle])
+
+
+def _is_batched(item: Any, tokens: torch.Tensor) -> bool:
+    return isinstance(item, torch.Tensor) and item.dim() > 0 and item.shape[0] == tokens.shape[0]
+
+
+def _places(output: Any, length: int) -> torch.Tensor | None:
+    """The first tensor of a model's output with places along its second dimension, (samples, places, values)."""
+    if isinstance(output, torch.Tensor):
+        if output.dim() == 3 and output.shape[1] == length and output.dtype.is_floating_point:
+            return output
+        return None
+    if isinstance(output, Mapping):
+        output = list(output.values())
+    if isinstance(output, (list, tuple)):
+        return next((found for found in (_places(item, length) for item in output) if found is not None), None)
+    return None
