@@ -7,7 +7,19 @@ from dataclasses import replace
 
 from unstuck.diagnosis.causes import EXPLAINS, depth
 from unstuck.diagnosis.rules import (
+    data_conflicting_labels,
+    data_constant_input,
+    data_label_mismatch,
     data_nonfinite_input,
+    data_pairing_broken,
+    data_unscaled_input,
+    data_unshuffled,
+    data_unstable_sample,
+    loss_activation_mismatch,
+    loss_wrong_sign,
+    model_dead_units,
+    model_saturated_units,
+    model_symmetric_init,
     numerics_amp_order,
     numerics_low_precision_overflow,
     numerics_nonfinite_backward,
@@ -28,6 +40,13 @@ Rule = Callable[[Recording], list[Finding]]
 
 RULES: tuple[Rule, ...] = (
     data_nonfinite_input.rule,
+    data_unstable_sample.rule,
+    data_unshuffled.rule,
+    data_unscaled_input.rule,
+    data_pairing_broken.rule,
+    data_label_mismatch.rule,
+    data_constant_input.rule,
+    data_conflicting_labels.rule,
     numerics_nonfinite_forward.rule,
     numerics_nonfinite_backward.rule,
     numerics_nonfinite_parameter.rule,
@@ -38,6 +57,11 @@ RULES: tuple[Rule, ...] = (
     optim_vanishing_gradient.rule,
     optim_clip_ineffective.rule,
     optim_clip_too_tight.rule,
+    model_symmetric_init.rule,
+    model_dead_units.rule,
+    model_saturated_units.rule,
+    loss_wrong_sign.rule,
+    loss_activation_mismatch.rule,
 )
 """Every rule; each names findings of one code."""
 

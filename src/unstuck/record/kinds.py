@@ -8,12 +8,14 @@ from typing import Any
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.incident import SkippedStep, UnderflowRecord
 from unstuck.record.trials import LearningTrials
+from unstuck.record.fillings import Filling
 
 __all__ = ["KINDS", "kind_named", "name_of_kind"]
 
 KINDS: Mapping[str, type[Any]] = {
     "anatomy": Anatomy,
     "learning trials": LearningTrials,
+    "filling": Filling,
     "skipped step": SkippedStep,
     "underflow": UnderflowRecord,
 }

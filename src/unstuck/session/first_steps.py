@@ -13,6 +13,8 @@ from torch.utils.data import default_collate
 from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.guard import Guard
 from unstuck.instruments.inventory import find_models
+from unstuck.program.fillings import fillings
+from unstuck.record.anatomy import Anatomy
 from unstuck.record.recording import Recording
 from unstuck.trials.anatomy import Anatomist
 
@@ -24,6 +26,9 @@ _STEPS_EACH = 2
 _MOST_STEPS = 6
 _CHECKUPS = (10, 50, 200, 1000, 5000, 20_000, 100_000)
 """Steps before which one more pass is traced."""
+
+_FILES, _FILLINGS = 32, 64
+"""Files of the program, and lines of each that write into tensors by hand, that are kept beside the first anatomy."""
 
 
 class FirstSteps:
@@ -144,7 +149,7 @@ class FirstSteps:
         """An open trace is ended, or at least made blind."""
         now, self._now = self._now, None
         if self._open and now is not None:
-            self._recording.keep(now.close() if now.can_close() else now.abandon(), whole=True)
+            self._keep(now.close() if now.can_close() else now.abandon())
         self._open, self._done = False, True
 
     def _alone(self) -> None:
@@ -202,7 +207,16 @@ class FirstSteps:
             return  # a later signal finds the program outside of what it has entered
         self._open, self._now, self._done = False, None, True
         self.seconds += now.seconds
-        self._recording.keep(now.close(), whole=True)
+        self._keep(now.close())
+
+    def _keep(self, anatomy: Anatomy) -> None:
+        first = not self._recording.all(Anatomy)
+        self._recording.keep(anatomy, whole=True)
+        if first:
+            files = dict.fromkeys(frame.file for chain in anatomy.chains for frame in chain)
+            for file in list(files)[:_FILES]:
+                for filling in fillings(file)[:_FILLINGS]:
+                    self._recording.keep(filling, whole=True)
 
 
 def _stacks(iterator: Any) -> bool:

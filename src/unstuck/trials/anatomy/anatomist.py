@@ -17,7 +17,7 @@ from unstuck.record.anatomy import Anatomy, Mark, ModelPart, Op, Units, Value
 from unstuck.trials.anatomy.layers import measured_of, spreads_of
 from unstuck.trials.anatomy.measures import measured
 from unstuck.trials.anatomy.recurrent import inputs_of, is_recurrent, outputs_of, settings_of, shadows_of
-from unstuck.trials.anatomy.units import units_of
+from unstuck.trials.anatomy.units import CHANNELS_FIRST, units_of
 from unstuck.trials.anatomy.values import Maker, Makers, described, integer_range, moments, over_of, samples_of
 from unstuck.trials.tracing.leaves import Leaves
 from unstuck.trials.tracing.lineage import Lineage
@@ -265,7 +265,9 @@ class Anatomist:
         units: Units | None = None
         backward = record.engine is not None or record.derivative
         if not backward and outputs and sources:
-            units = units_of(name, settings, sources[0][2], outputs[0])
+            maker = inputs[0].op
+            first = maker is not None and self._ops[maker].name in CHANNELS_FIRST
+            units = units_of(name, settings, sources[0][2], outputs[0], first)
         self._ops.append(
             Op(
                 name=name,

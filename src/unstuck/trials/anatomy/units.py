@@ -8,7 +8,10 @@ import torch
 
 from unstuck.record.anatomy import Units
 
-__all__ = ["units_of"]
+__all__ = ["CHANNELS_FIRST", "units_of"]
+
+CHANNELS_FIRST = frozenset(("convolution", "batch_norm", "group_norm"))
+"""Operations whose results have their channels along dimension 1, however many dimensions follow."""
 
 _FLOORS = {"relu": 0.0, "threshold": 0.0, "clamp": 0.0, "clamp_min": 0.0, "hardtanh": 0.0, "hardswish": -3.0}
 _FAINT = {"gelu": -4.0, "silu": -12.0, "mish": -12.0, "softplus": -12.0}
@@ -22,7 +25,9 @@ _NAMED = 4096
 """Units whose state is kept one by one."""
 
 
-def units_of(name: str, settings: dict[str, Any], source: torch.Tensor, result: torch.Tensor) -> Units | None:
+def units_of(
+    name: str, settings: dict[str, Any], source: torch.Tensor, result: torch.Tensor, channels_first: bool
+) -> Units | None:
     """The units of one operation's result; None for other operations and for what has no units.
 
     Functions that let gradients through everywhere (leaky ReLU, ELU) have none that are off.
@@ -32,6 +37,7 @@ def units_of(name: str, settings: dict[str, Any], source: torch.Tensor, result: 
         settings: its arguments that are no tensors.
         source: what it took, any shape; where the operation worked in place, what it has made of it.
         result: what it made, same shape.
+        channels_first: its units lie along dimension 1, as those of images do, though there are only three dimensions.
     """
     if result.dim() < 2 or result.numel() == 0 or result.numel() > _LOOKED_AT or not result.is_floating_point():
         return None
@@ -39,12 +45,13 @@ def units_of(name: str, settings: dict[str, Any], source: torch.Tensor, result: 
     if ends is not None:
         low, high = ends
         margin = _NEAR * (high - low)
-        return _counted(name.removeprefix("hard"), (result < low + margin) | (result > high - margin))
+        return _counted(name.removeprefix("hard"), (result < low + margin) | (result > high - margin), channels_first)
     if name in _FLOORS and _is_rectifier(name, settings):
-        return _counted("rectifier", result == 0)
+        return _counted("rectifier", result == 0, channels_first)
     if name in _FAINT:
         floor = _FAINT[name]
-        return _counted("rectifier", source < floor if source is not result else result.abs() < 1e-3)
+        off = source < floor if source is not result else result.abs() < 1e-3
+        return _counted("rectifier", off, channels_first)
     return None
 
 
@@ -66,8 +73,8 @@ def _is_rectifier(name: str, settings: dict[str, Any]) -> bool:
     return True
 
 
-def _counted(kind: str, off: torch.Tensor) -> Units:
-    dim = 1 if off.dim() >= 4 or off.dim() == 2 else off.dim() - 1
+def _counted(kind: str, off: torch.Tensor, channels_first: bool) -> Units:
+    dim = 1 if off.dim() != 3 or channels_first else 2
     flat = off.movedim(dim, -1).reshape(-1, off.shape[dim])
     always = flat.all(0)
     return Units(

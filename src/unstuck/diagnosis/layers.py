@@ -1,0 +1,215 @@
+"""The layers of a program as an anatomy shows them: operations with weights, what feeds them, the lines behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unstuck.places import Frame
+from unstuck.record.anatomy import Anatomy, ModelPart, Op, Value
+
+__all__ = ["Graph", "Layer"]
+
+_PASSING = frozenset(
+    (
+        "t",
+        "transpose",
+        "permute",
+        "view",
+        "reshape",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "detach",
+        "alias",
+        "to",
+        "to_copy",
+        "copy",
+        "contiguous",
+        "clone",
+        "flatten",
+        "unflatten",
+        "unsafe_view",
+        "select",
+        "slice",
+        "narrow",
+        "split",
+        "chunk",
+        "swapaxes",
+        "movedim",
+        "numpy_T",
+        "mT",
+        "as_strided",
+    )
+)
+"""Operations that hand on what they took."""
+
+_KINDS = {
+    "linear": "linear",
+    "addmm": "linear",
+    "mm": "linear",
+    "matmul": "linear",
+    "bmm": "linear",
+    "baddbmm": "linear",
+    "mv": "linear",
+    "convolution": "convolution",
+    "batch_norm": "norm",
+    "layer_norm": "norm",
+    "group_norm": "norm",
+    "rms_norm": "norm",
+    "embedding": "embedding",
+    "lstm": "recurrent",
+    "gru": "recurrent",
+    "rnn": "recurrent",
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An operation with a weight.
+
+    Attributes:
+        index: of the operation.
+        kind: ``linear``, ``convolution``, ``recurrent``, ``embedding`` or ``norm``.
+        weight: the weight's dotted path; None for a normalisation without one.
+        bias: the bias's.
+    """
+
+    index: int
+    kind: str
+    weight: str | None
+    bias: str | None
+
+    @property
+    def module(self) -> str | None:
+        """Path of the module that owns the weight; None for a parameter of the model itself, or no weight."""
+        return (self.weight or "").rpartition(".")[0] or None
+
+
+class Graph:
+    """An anatomy with its layers and the ways between them; forward operations that record gradients only.
+
+    Attributes:
+        anatomy: what it was built from.
+        layers: by the index of their operation.
+    """
+
+    def __init__(self, anatomy: Anatomy) -> None:
+        self.anatomy = anatomy
+        self._parts = {part.path: part for part in anatomy.parts}
+        self._users: dict[int, list[int]] = {}
+        self.layers: dict[int, Layer] = {}
+        for index, op in anatomy.forward():
+            if not op.grad_mode:
+                continue
+            for value in op.inputs:
+                if value.op is not None:
+                    self._users.setdefault(value.op, []).append(index)
+            layer = self._layer(index, op)
+            if layer is not None:
+                self.layers[index] = layer
+
+    # -- layers ------------------------------------------------------------------------------------------------------
+
+    def _layer(self, index: int, op: Op) -> Layer | None:
+        kind = _KINDS.get(op.name)
+        if kind is None:
+            return None
+        named = [(value, name) for value in op.inputs if (name := self.parameter(value)) is not None]
+        if not named:
+            return Layer(index, kind, None, None) if kind == "norm" else None
+        weights = [name for value, name in named if len(value.shape) > 1 or kind == "norm"]
+        weight = weights[0] if weights else None
+        biases = [name for _, name in named if name not in weights[:1] and name.rpartition(".")[2].startswith("bias")]
+        if weight is None and kind != "norm":
+            return None
+        return Layer(index, kind, weight, biases[0] if biases else None)
+
+    def parameter(self, value: Value) -> str | None:
+        """Name of the parameter that a value is, or is a view of."""
+        for _ in range(6):
+            if value.leaf == "parameter":
+                return value.name
+            if value.op is None:
+                return None
+            op = self.anatomy.ops[value.op]
+            if op.name not in _PASSING or not op.inputs:
+                return None
+            value = op.inputs[0]
+        return None
+
+    def trainable(self, layer: Layer) -> bool:
+        """Whether gradients reach the layer's weight."""
+        part, name = self.part(layer.weight)
+        return part is not None and name not in part.frozen
+
+    def part(self, parameter: str | None) -> tuple[ModelPart | None, str]:
+        """The module that owns a parameter, and the parameter's name there."""
+        path, _, name = (parameter or "").rpartition(".")
+        return self._parts.get(path), name
+
+    # -- ways --------------------------------------------------------------------------------------------------------
+
+    def users(self, index: int) -> Iterator[int]:
+        """Operations that take a result, beyond those that only hand it on."""
+        for user in self._users.get(index, ()):
+            if self.anatomy.ops[user].name in _PASSING:
+                yield from self.users(user)
+            else:
+                yield user
+
+    def before(self, index: int) -> Layer | None:
+        """The layer that an activation function works on: the nearest one upstream, on a way that gradients take.
+
+        Where the results of several are added up, the one whose result varies most.
+        """
+        waiting, seen, found = [index], {index}, []
+        while waiting:
+            here = waiting.pop(0)
+            if here != index and here in self.layers:
+                found.append(self.layers[here])
+                continue
+            for value in self.anatomy.ops[here].inputs:
+                if value.op is not None and value.op not in seen and value.grad:
+                    seen.add(value.op)
+                    waiting.append(value.op)
+        return max(found, key=lambda layer: self.anatomy.ops[layer.index].outputs[0].std or 0.0, default=None)
+
+    def after(self, index: int) -> bool:
+        """Whether a layer with a weight lies downstream: what is computed here is no output."""
+        waiting, seen = [index], {index}
+        while waiting:
+            here = waiting.pop()
+            for user in self._users.get(here, ()):
+                if user in seen:
+                    continue
+                layer = self.layers.get(user)
+                if layer is not None and layer.kind != "norm":
+                    return True
+                seen.add(user)
+                waiting.append(user)
+        return False
+
+    # -- lines -------------------------------------------------------------------------------------------------------
+
+    def made_at(self, parameter: str | None) -> tuple[Frame, ...]:
+        """The user's lines down to the construction of the module that owns a parameter."""
+        part, _ = self.part(parameter)
+        while part is not None:
+            chain = self.anatomy.chain(part.made_at)
+            if chain or not part.path:
+                return chain
+            part = self._parts.get(part.path.rpartition(".")[0])  # a copy: where the module around it was made
+        return ()
+
+    def filled_at(self, parameter: str | None) -> tuple[Frame, ...]:
+        """The user's lines down to a call that filled a parameter after its module's construction; empty for none."""
+        part, name = self.part(parameter)
+        if part is None:
+            return ()
+        chain = self.anatomy.chain(part.filled_at.get(name, -1))
+        return chain if chain != self.anatomy.chain(part.made_at) else ()
+
+    def lines_of(self, layer: Layer) -> tuple[Frame, ...]:
+        """Where a layer was made, else where it is called."""
+        return self.made_at(layer.weight) or self.anatomy.chain(self.anatomy.ops[layer.index].chain)

@@ -1,0 +1,134 @@
+"""model.saturated-units: sigmoid- or tanh-like units of a hidden layer sit on their flat ends.
+
+On its flat ends such a function has hardly a slope: what lies before it gets hardly a gradient, and its output says
+little more than a sign. Units saturate where weights or inputs are too large from the start, or after a step that has
+thrown the weights far out.
+
+Found from the first passes and from single later ones: the share of values within a hundredth of a flat end. Only
+functions between trained layers count, and no gates (what another value is multiplied by may be 0 or 1). Reported where
+it is so from the first step to the last look, or has come about by a step of unusual size.
+"""
+
+from __future__ import annotations
+
+from unstuck.diagnosis.activations import Course, LargeStep, courses, largest_step
+from unstuck.diagnosis.fillings import filled_at
+from unstuck.diagnosis.layers import Graph
+from unstuck.diagnosis.optimizing import at_line, middle
+from unstuck.findings import Finding, Severity
+from unstuck.record.anatomy import Anatomy
+from unstuck.record.recording import Recording
+
+__all__ = ["CODE", "rule"]
+
+CODE = "model.saturated-units"
+
+MOST = 0.75
+"""Share of values at a flat end that is reported whatever the loss does."""
+
+MANY = 0.6
+"""Share that is reported where the loss hasn't learned."""
+
+LEARNED = 0.7
+"""A loss below this part of its start has learned."""
+
+FEW_SAMPLES = 16
+WIDE = 3.0
+"""Standard deviation of what the units take that goes back to the inputs, not to the weights, if the inputs have it."""
+
+
+def rule(recording: Recording) -> list[Finding]:
+    """At most one finding: the first layer in the order of execution, with how many there are."""
+    graphs = [Graph(item) for item in recording.all(Anatomy)]
+    limit = MOST if _learned(recording) else MANY
+    found: list[tuple[Course, int, LargeStep | None]] = []
+    for course in courses(graphs, ("sigmoid", "tanh")):
+        if _is_gate(course) or sum(look.samples for look in course.looks) < FEW_SAMPLES:
+            continue
+        since = _since(course, limit)
+        if since is None:
+            continue
+        large = None
+        if since > 0:
+            large = largest_step(recording, course.looks[since - 1].step, course.looks[since].step)
+            if large is None or large.size is None or large.size < 0.5 or _learned(recording):
+                continue
+        found.append((course, since, large))
+    if not found:
+        return []
+    course, since, large = min(found, key=lambda item: item[1])
+    return [_finding(recording, course, since, large, len({item.layer.weight for item, _, _ in found}))]
+
+
+def _since(course: Course, limit: float) -> int | None:
+    """Place of the first look from which on the share was never below a limit, None where the last one is."""
+    since = None
+    for place in range(len(course.looks) - 1, -1, -1):
+        if course.looks[place].share < limit:
+            break
+        since = place
+    if since == 0 and sum(look.passes for look in course.looks) < 2:
+        return None
+    return since
+
+
+def _is_gate(course: Course) -> bool:
+    """Whether something is multiplied by the result, element by element."""
+    return any(
+        course.graph.anatomy.ops[user].name in ("mul", "addcmul", "lerp") for user in course.graph.users(course.index)
+    )
+
+
+def _finding(recording: Recording, course: Course, since: int, large: LargeStep | None, layers: int) -> Finding:
+    graph, look = course.graph, course.looks[since]
+    name = course.layer.module or course.layer.weight or course.op.module or "a layer"
+    shares = {str(item.step): round(item.share, 3) for item in course.looks}
+    evidence: dict[str, object] = {"share by step": shares, "units": course.units, "layers": layers}
+    said = f"{look.share:.0%} of the {course.kind} values behind {name} lie on a flat end"
+    lines = graph.lines_of(course.layer)
+    step: int | None
+    if large is None:
+        step = look.step
+        said += " from the first step on"
+        remedy = "scale the weights so that the units take values of about one (xavier_uniform_)"
+        if look.taken is not None:
+            evidence["mean taken"], evidence["std taken"] = look.taken
+            said += f": what they take varies by {look.taken[1]:.3g}"
+        fed = _fed(course)
+        if fed is not None and fed >= WIDE:
+            evidence["std of the layer's input"] = fed
+            said += f", since {name} is fed values that vary by {fed:.3g}"
+            remedy = "standardise the inputs, or normalise in front of this layer"
+        else:
+            lines = filled_at(recording, graph, course.layer.weight) or lines
+    else:
+        step = large.step
+        evidence["norm over usual"], evidence["step over weights"] = large.growth, large.size
+        said += f" since step {large.step}, which was {large.size:.2g} times as large as the weights"
+        remedy = "lower the learning rate or clip gradients"
+    return Finding(
+        CODE,
+        Severity.WARNING if look.share < MOST else Severity.ERROR,
+        f"{said}; hardly a gradient passes there",
+        at_line(lines or course.chain, step=step, module=course.layer.module, op=course.op.name),
+        evidence,
+        remedy,
+    )
+
+
+def _fed(course: Course) -> float | None:
+    """Standard deviation of what the layer in front takes."""
+    graph = course.graph
+    for value in graph.anatomy.ops[course.layer.index].inputs:
+        if graph.parameter(value) is None and value.leaf != "buffer":
+            if value.op is None:
+                return value.std
+            made = graph.anatomy.ops[value.op].outputs
+            return made[value.slot].std if value.slot < len(made) else None
+    return None
+
+
+def _learned(recording: Recording) -> bool:
+    losses = [item.last[0] for item in recording.loss_series]
+    first, last = middle(losses[:8]), middle(losses[-max(8, len(losses) // 4) :])
+    return first is None or last is None or not last > LEARNED * first > 0.0
