@@ -16,6 +16,7 @@ from unstuck.diagnosis.rules import (
     data_unshuffled,
     data_unstable_sample,
     loss_activation_mismatch,
+    loss_scale,
     loss_wrong_sign,
     model_dead_units,
     model_saturated_units,
@@ -26,10 +27,15 @@ from unstuck.diagnosis.rules import (
     numerics_nonfinite_forward,
     numerics_nonfinite_parameter,
     numerics_scaler_stuck,
+    optim_bad_hyperparameter,
     optim_clip_ineffective,
     optim_clip_too_tight,
     optim_exploding_gradient,
+    optim_lr_too_high,
+    optim_lr_too_low,
+    optim_schedule_collapse,
     optim_vanishing_gradient,
+    optim_weight_decay,
 )
 from unstuck.findings import Finding
 from unstuck.record.recording import Recording
@@ -62,6 +68,12 @@ RULES: tuple[Rule, ...] = (
     model_saturated_units.rule,
     loss_wrong_sign.rule,
     loss_activation_mismatch.rule,
+    loss_scale.rule,
+    optim_bad_hyperparameter.rule,
+    optim_weight_decay.rule,
+    optim_lr_too_high.rule,
+    optim_lr_too_low.rule,
+    optim_schedule_collapse.rule,
 )
 """Every rule; each names findings of one code."""
 
