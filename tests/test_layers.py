@@ -33,6 +33,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "unstuck.utilities",
         "unstuck.integrations",
     ),
+    ("unstuck.workflow",),
+    ("unstuck.testing",),
     ("unstuck.cli",),
     ("unstuck.__main__",),
 )

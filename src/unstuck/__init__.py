@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unstuck.trainer.module import LightningModule
     from unstuck.trainer.optimization import SKIP_STEP
     from unstuck.trainer.trainer import Trainer
+    from unstuck.workflow.overfit import OverfitResult, overfit
 
 __all__ = [
     "SKIP_STEP",
@@ -22,8 +23,10 @@ __all__ = [
     "LightningDataModule",
     "LightningModule",
     "Overfit",
+    "OverfitResult",
     "Trainer",
     "__version__",
+    "overfit",
     "seed_everything",
     "watch",
 ]
@@ -37,7 +40,9 @@ _HOMES = {
     "LightningModule": "unstuck.trainer.module",
     "SKIP_STEP": "unstuck.trainer.optimization",
     "Overfit": "unstuck.trainer.data.limits",
+    "OverfitResult": "unstuck.workflow.overfit",
     "Trainer": "unstuck.trainer.trainer",
+    "overfit": "unstuck.workflow.overfit",
     "seed_everything": "unstuck.trainer.data.seed",
     "watch": "unstuck.session.watch",
 }

@@ -135,17 +135,27 @@ class FirstSteps:
             self._begin(frame, None, checkup=True)
 
     def compile_begins(self) -> None:
-        self._leave()
+        self.leave()
         self._alone()
 
     def run_ends(self) -> None:
-        self._leave()
+        self.leave()
+
+    def suspend(self) -> None:
+        """What comes next is none of the program's: an open trace is dropped, and begun again later."""
+        now, self._now = self._now, None
+        if self._open and now is not None:
+            if now.can_close():
+                now.close()
+            else:
+                now.abandon()
+        self._open = False
 
     def switched_off(self) -> None:
         """Nothing more is asked of it."""
-        self._leave()
+        self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """An open trace is ended, or at least made blind."""
         now, self._now = self._now, None
         if self._open and now is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -16,16 +17,21 @@ import torch
 from unstuck.diagnosis import judge
 from unstuck.diagnosis.incidents import all_incidents
 from unstuck.errors import MisconfigurationException
+from unstuck.instruments.batches import Batches
 from unstuck.instruments.clipping import Clipping
+from unstuck.instruments.connections import Connections
 from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.gradients import Gradients
 from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.inventory import Inventory
 from unstuck.instruments.kept_steps import KeptSteps
 from unstuck.instruments.losses import Losses
+from unstuck.instruments.modes import Modes
 from unstuck.instruments.moments import Moments
+from unstuck.instruments.schedules import Schedules
 from unstuck.instruments.skipped_steps import SkippedSteps
 from unstuck.instruments.step_limit import StepLimit
+from unstuck.instruments.step_order import StepOrder
 from unstuck.instruments.underflow import Underflow
 from unstuck.record.incident import UnderflowRecord
 from unstuck.record.recording import RECORDING_NAME, Recording
@@ -39,7 +45,7 @@ from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
 from unstuck.sources.scope import ScopedBus
 
-__all__ = ["Session", "StopRun"]
+__all__ = ["Session", "StopRun", "active_session"]
 
 INCIDENT_EXIT_CODE = 3
 
@@ -84,10 +90,7 @@ class Session:
         limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
         live = [] if self._live is None else [self._live]
         losses = Losses(self.recording, self._guard)
-        half: list[Any] = []
-        if not live:
-            half.append(SkippedSteps(self._guard, self._on_skipped_step))
-            half.append(Underflow(self._guard, self._moments, self._on_zero_gradients))
+        self._batches = Batches(self.recording, self._guard)
         constructions = Constructions()
         self._first_steps = FirstSteps(
             self.recording,
@@ -96,21 +99,49 @@ class Session:
             compiles=lambda: self._source.compiles,
             quiet=lambda: self._bus.working or self._source.loading > 0,
         )
+        self._connections = Connections(self.recording, self._guard, self._inventory, constructions)
+        self._modes = Modes(self.recording, self._guard, self._connections, constructions)
+        order = StepOrder(self.recording, self._guard, self._connections)
+        wiring: list[Listener] = [] if live else [self._connections, order, self._modes]
         self._kept_steps = KeptSteps(self._guard, self._moments, self._inventory)
-        probed = [] if live or options.budget <= 0.0 else [self._kept_steps]
+        probed: list[Listener] = [] if live or options.budget <= 0.0 else [self._kept_steps]
+        probed.append(Schedules(self.recording, self._guard, gradients.index_of))
         first: list[Listener] = [] if live else [self._first_steps, constructions]
+        half: list[Any] = []
+        if not live:
+            half.append(SkippedSteps(self._guard, self._on_skipped_step))
+            half.append(Underflow(self._guard, self._moments, self._on_zero_gradients))
         # The tracer closes before the guard looks, the guard looks before its moments are replaced, and gradients are
         # measured before what was done to them counts as done.
         self._bus = Bus(
-            [*live, *first, *half, self._guard, self._moments, self._inventory, gradients, clipping, losses, *probed, *limit],
+            [
+                *live,
+                *first,
+                *half,
+                self._guard,
+                self._moments,
+                self._inventory,
+                gradients,
+                clipping,
+                losses,
+                self._batches,
+                *wiring,
+                *probed,
+                *limit,
+            ],
             passages=(StopRun,),
         )
         self._guard.optimizers.update({id(item): item for item in optimizers})
         scoped = ScopedBus(self._bus, models, optimizers) if models or optimizers else self._bus
         self._source = PlainSource(
-            scoped, compiled=any(_is_compiled(model) for model in models), wants_calls=self._wants_calls
+            scoped,
+            compiled=any(_is_compiled(model) for model in models),
+            wants_calls=self._wants_calls,
+            wants_closures=lambda: self._guard.has_window,
         )
         self._stopped: str | None = None
+        # what a Trainer knows of its position (epoch, global step), while one runs
+        self.describe: Callable[[], dict[str, Any]] | None = None
         self._started_at = 0.0
         self._excluded = 0.0
 
@@ -128,6 +159,22 @@ class Session:
         Session._active = self
         self._started_at = time.perf_counter()
         self._source.open()
+
+    @classmethod
+    @contextmanager
+    def set_aside(cls) -> Iterator[None]:
+        """The session of this process, if there is one, sees nothing of what runs inside; another may be started."""
+        session, cls._active = cls._active, None
+        muted = session is not None and session._bus.muted
+        if session is not None:
+            session._first_steps.suspend()
+            session._bus.muted = True
+        try:
+            yield
+        finally:
+            cls._active = session
+            if session is not None:
+                session._bus.muted = muted
 
     def finish(self, ending: Ending) -> Verdict:
         """Stop watching, leave torch as it was found, and judge.
@@ -151,8 +198,24 @@ class Session:
         """What is known while the program goes on."""
         self._gradients.fetch()
         self._clipping.fetch()
+        self._connections.fetch()
+        self._modes.fetch()
+        self._batches.fetch()
         self.recording.flush()
         return self._verdict(Ending("running"), time.perf_counter() - self._started_at)
+
+    def take_gradient_norms(
+        self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]
+    ) -> None:
+        """Take norms of an optimiser's present gradients that the program has computed, instead of computing them.
+
+        Args:
+            optimizer: the optimiser.
+            parameters: those of its parameters that have a gradient.
+            norms: the 2-norms of their gradients, unscaled and before clipping; scalars.
+        """
+        if norms and not self._bus.muted:
+            self._bus.call(self._gradients, self._gradients.take, optimizer, parameters, norms)
 
     def take_batch(self, source: object, batch: Any) -> None:
         """A step of the user's loop works on ``batch``; told by the loop itself where no loader gives it."""
@@ -192,7 +255,8 @@ class Session:
     # -- incidents ---------------------------------------------------------------------------------------------------
 
     def _wants_calls(self) -> bool:
-        return self._live is not None or self._first_steps.wants_calls or self._moments.wants_calls
+        wanted = self._first_steps.wants_calls or self._moments.wants_calls or self._batches.wants_calls
+        return self._live is not None or wanted or self._modes.wants_evaluations
 
     def _on_incident(self, incident: Incident) -> None:
         begin = time.perf_counter()
@@ -207,6 +271,7 @@ class Session:
                 options=self.options,
                 trace=trace,
                 number=len(self.recording.incidents),
+                extra=None if self.describe is None else self.describe(),
             )
             self.recording.add_incident(record)
         finally:
@@ -296,6 +361,11 @@ class Session:
         ]
         told = [f"{count} {_plural(name, count)}" for count, name in counts if count]
         return tuple(told if guard.met else [*told, "without an optimizer whose weights could be watched"])
+
+
+def active_session() -> Session | None:
+    """Return the session that watches this process, None where there is none."""
+    return Session._active
 
 
 def _plural(name: str, count: int) -> str:

@@ -1,0 +1,163 @@
+"""Whether a model has learnt a few batches by heart: decided by what their data and the loss allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Memory", "judge_memory"]
+
+LEARNT = 0.95
+"""Share of the way from the best constant prediction to the floor after which a batch counts as memorised."""
+
+LEARNT_WITH_ACCURACY = 0.75
+"""The same where every sample that can be right is."""
+
+FALLING = 0.93
+"""The distance to the floor over the last quarter of the steps falls at least by this factor while there is hope."""
+
+NOTHING = 0.05
+"""Share of the loss below which a difference between two losses is none."""
+
+_PATIENCE = 20
+"""Times the steps so far that may be proposed."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A verdict on an overfit test.
+
+    Attributes:
+        verdict: ``memorised``, ``not memorised`` or ``undecided``.
+        first: mean loss of the batches before the first step.
+        last: at the end.
+        steps: optimiser steps.
+        constant: loss of the best constant prediction, None if unknown.
+        floor: loss of the best prediction at all, None if unknown.
+        learnt: share of the way from ``constant`` to ``floor`` (from ``first`` to 0 where those are unknown).
+        accuracy: share of samples that are right, None where the task is no classification.
+        attainable: the largest accuracy that the labels allow: equal inputs may carry different labels.
+        more_steps: how many more would settle it, where it is undecided.
+        sentence: all of it in words.
+    """
+
+    verdict: Literal["memorised", "not memorised", "undecided"]
+    first: float
+    last: float
+    steps: int
+    constant: float | None
+    floor: float | None
+    learnt: float | None
+    accuracy: float | None
+    attainable: float | None
+    more_steps: int | None
+    sentence: str
+
+
+def judge_memory(
+    curve: Sequence[float],
+    steps: int,
+    constant: float | None = None,
+    floor: float | None = None,
+    accuracy: float | None = None,
+    attainable: float | None = None,
+    evaluated: float | None = None,
+) -> Memory:
+    """Judge an overfit test.
+
+    Args:
+        curve: mean loss of all batches, once per pass over them, the first before any step.
+        steps: optimiser steps that were taken.
+        constant: loss of the best constant prediction.
+        floor: loss of the best prediction at all.
+        accuracy: share of samples that are right at the end.
+        attainable: the largest that is possible.
+        evaluated: loss at the end in evaluation mode, without dropout; the better of the two counts.
+
+    Raises:
+        ValueError: an empty curve.
+    """
+    if not curve:
+        raise ValueError("an overfit test without a single loss can't be judged")
+    first, last = curve[0], curve[-1]
+    reached = min(last, evaluated) if evaluated is not None and math.isfinite(evaluated) else last
+    top, bottom = _range(first, constant, floor)
+    learnt = (top - reached) / (top - bottom) if math.isfinite(reached) and top > bottom else None
+    right = accuracy is not None and attainable is not None and accuracy >= attainable - 1e-9
+    more = None
+    verdict: Literal["memorised", "not memorised", "undecided"]
+    if not math.isfinite(last) or _nothing_to_learn(first, constant, floor):
+        verdict = "not memorised"
+    elif learnt is None:
+        verdict = "memorised" if right else "undecided"
+    elif learnt >= LEARNT or (right and learnt >= LEARNT_WITH_ACCURACY):
+        verdict = "memorised"
+    else:
+        more = _more_steps(curve, steps, bottom, top)
+        verdict = "undecided" if more is not None else "not memorised"
+    known = constant is not None and floor is not None
+    memory = Memory(
+        verdict, first, last, steps, constant, floor, learnt if known else None, accuracy, attainable, more, ""
+    )
+    return Memory(**{**vars(memory), "sentence": _told(memory, evaluated)})
+
+
+def _nothing_to_learn(first: float, constant: float | None, floor: float | None) -> bool:
+    """Whether no prediction scores better than a constant one, although targets differ."""
+    if constant is None or floor is None:
+        return False
+    return floor > NOTHING * max(abs(first), abs(constant)) and constant - floor < NOTHING * abs(constant)
+
+
+def _range(first: float, constant: float | None, floor: float | None) -> tuple[float, float]:
+    """Where learning begins and where it ends."""
+    bottom = floor if floor is not None else min(0.0, first)
+    if constant is not None and constant > bottom + 1e-9 * max(1.0, abs(bottom)):
+        return constant, bottom
+    return first, bottom  # every target is the same, or nothing is known of them
+
+
+def _more_steps(curve: Sequence[float], steps: int, floor: float, top: float) -> int | None:
+    """Steps after which the batches would be memorised if the loss goes on falling as it does; None without hope."""
+    count = len(curve)
+    if count < 8 or steps < 8:
+        return max(50, 10 * steps)  # too few steps to tell
+    quarter = max(2, count // 4)
+    before = _middle(curve[-2 * quarter : -quarter]) - floor
+    after = _middle(curve[-quarter:]) - floor
+    if not (before > 0 and after > 0 and after < FALLING * before):
+        return None
+    wanted = (1 - LEARNT) * (top - floor)
+    passes = quarter * math.log(wanted / after) / math.log(after / before) if after > wanted else quarter
+    proposed = math.ceil(max(passes, 1) * steps / max(1, count - 1))
+    return proposed if proposed <= _PATIENCE * steps else None
+
+
+def _middle(values: Sequence[float]) -> float:
+    ordered = sorted(value for value in values if math.isfinite(value))
+    return ordered[len(ordered) // 2] if ordered else math.inf
+
+
+def _told(memory: Memory, evaluated: float | None) -> str:
+    parts = [f"loss {memory.first:.4g} -> {memory.last:.4g} in {memory.steps} steps"]
+    if evaluated is not None and abs(evaluated - memory.last) > 0.1 * max(abs(memory.last), 1e-3):
+        parts.append(f"{evaluated:.4g} in evaluation mode")
+    if memory.accuracy is not None:
+        best = memory.attainable
+        limit = f" of at most {100 * best:.1f} %" if best is not None and best < 1 else ""
+        parts.append(f"accuracy {100 * memory.accuracy:.1f} %{limit}")
+    if memory.constant is not None:
+        parts.append(f"a constant prediction would score {memory.constant:.4g}")
+    if _nothing_to_learn(memory.first, memory.constant, memory.floor):
+        parts.append(
+            "no prediction can score better than a constant one (equal inputs with different targets, or a loss that "
+            "compares each sample with all targets)"
+        )
+    elif memory.floor is not None and abs(memory.floor) > 1e-3 * max(abs(memory.first), 1e-6):
+        parts.append(f"no prediction can score below {memory.floor:.4g}")
+    head: str = memory.verdict
+    if memory.more_steps is not None:
+        head = f"undecided, run {memory.more_steps} more steps"
+    return f"{head}: {', '.join(parts)}"

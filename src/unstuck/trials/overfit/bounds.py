@@ -1,0 +1,146 @@
+"""What the best constant prediction would score on a batch, and what the best prediction at all would.
+
+Both are found by minimising the loss over the predictions themselves, without a model, so they hold for any
+differentiable loss: label smoothing, soft labels, weights and masks are part of it. Equal inputs get equal predictions,
+so that conflicting labels show as a floor above zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Bounds", "bounds_of", "groups_of_equal_inputs"]
+
+Loss = Callable[[torch.Tensor, Any], torch.Tensor]
+
+_ITERATIONS = 200
+_BOTTOMLESS = 50.0
+"""Standard deviations of a prediction below which a falling loss is taken to have no lower end."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Two losses of a batch.
+
+    Attributes:
+        constant: of the best prediction that is the same for every sample; None where it can't be found.
+        floor: of the best prediction that is a function of the input; None where the loss has no lower end or it
+            can't be found.
+    """
+
+    constant: float | None
+    floor: float | None
+
+
+def bounds_of(loss_fn: Loss, output: torch.Tensor, target: Any, groups: torch.Tensor) -> Bounds:
+    """Both bounds of one batch.
+
+    Args:
+        loss_fn: called with a prediction like ``output`` and ``target``; a scalar.
+        output: predictions of a model, (samples, ...): their shape, range and number format are what counts.
+        target: as the loss takes it.
+        groups: (samples,) equal numbers for equal inputs, counted from 0.
+    """
+    if output.dim() == 0 or output.shape[0] != groups.shape[0] or not output.is_floating_point():
+        return Bounds(None, None)
+    alike = torch.zeros_like(groups)
+    with torch.enable_grad():
+        return Bounds(_lowest(loss_fn, output, target, alike), _lowest(loss_fn, output, target, groups))
+
+
+def groups_of_equal_inputs(inputs: Any, samples: int) -> torch.Tensor:
+    """(samples,) a number for each sample; samples with the same number have equal inputs.
+
+    Args:
+        inputs: any nesting of tensors; those whose leading dimension is ``samples`` count.
+        samples: how many there are.
+    """
+    leaves = [
+        item.detach().reshape(samples, -1).cpu().double()
+        for item in torch.utils._pytree.tree_leaves(inputs)
+        if isinstance(item, torch.Tensor) and item.dim() and item.shape[0] == samples and not item.is_complex()
+    ]
+    if not leaves:
+        return torch.arange(samples)
+    rows = torch.cat(leaves, 1)
+    if rows.shape[1] == 0:
+        return torch.arange(samples)
+    groups: torch.Tensor = torch.unique(rows, dim=0, return_inverse=True)[1]
+    return groups
+
+
+def _lowest(loss_fn: Loss, output: torch.Tensor, target: Any, groups: torch.Tensor) -> float | None:
+    """The lowest loss over predictions that are equal within a group."""
+    found = [
+        loss
+        for through in _forms(output)
+        if (loss := _minimised(loss_fn, output.detach(), target, groups.to(output.device), *through)) is not None
+    ]
+    return min(found) if found else None
+
+
+Form = tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]
+
+
+def _forms(output: torch.Tensor) -> list[Form]:
+    """Ways to write predictions so that they stay what the model's are: from free numbers to them, and back.
+
+    Predictions that look like probabilities are tried as such first; as free numbers where a loss takes those.
+    """
+    values = output.detach()
+    if not bool(values.isfinite().all()):
+        return []
+    last = values.dim() > 1 and values.shape[-1] > 1
+    if last and float((values.logsumexp(-1)).abs().max()) < 1e-3:
+        return [(lambda free: free.log_softmax(-1), lambda given: given)]
+    if bool((values >= 0).all()) and bool((values <= 1).all()):
+        if last and float((values.sum(-1) - 1).abs().max()) < 1e-3:
+            return [(lambda free: free.softmax(-1), lambda given: given.clamp_min(1e-6).log())]
+        return [(torch.sigmoid, lambda given: given.clamp(1e-6, 1 - 1e-6).logit()), (_same, _same)]
+    return [(_same, _same)]
+
+
+def _same(values: torch.Tensor) -> torch.Tensor:
+    return values
+
+
+def _minimised(
+    loss_fn: Loss,
+    output: torch.Tensor,
+    target: Any,
+    groups: torch.Tensor,
+    to_output: Callable[[torch.Tensor], torch.Tensor],
+    to_free: Callable[[torch.Tensor], torch.Tensor],
+) -> float | None:
+    count = int(groups.max()) + 1
+    start = to_free(output.double() if output.dtype != torch.float64 else output)
+    sums = torch.zeros((count, *start.shape[1:]), dtype=start.dtype, device=start.device).index_add_(0, groups, start)
+    means = sums / torch.bincount(groups, minlength=count).reshape(-1, *(1,) * (start.dim() - 1))
+    free = means.clone().requires_grad_()
+    scale = float(start.std()) if start.numel() > 1 else 1.0
+    optimizer = torch.optim.LBFGS([free], max_iter=_ITERATIONS, history_size=20, line_search_fn="strong_wolfe")
+    lowest: list[float] = []
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_fn(to_output(free)[groups].to(output.dtype), target)
+        loss.backward()
+        lowest.append(float(loss.detach()))
+        return loss
+
+    try:
+        optimizer.step(closure)
+    except Exception:  # noqa: BLE001 - the loss is the user's, and takes no such predictions
+        return None
+    finite = [value for value in lowest if value - value == 0]
+    if not finite:
+        return None
+    moved = float((free.detach() - means).abs().nan_to_num(torch.inf).max())
+    fallen = finite[0] - min(finite)
+    if min(finite) < 0 and moved > _BOTTOMLESS * max(scale, 1.0) and fallen > 10 * max(abs(finite[0]), 1.0):
+        return None  # it would fall for ever
+    return min(finite)

@@ -1,0 +1,132 @@
+"""Training on the same few batches, again and again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Pass", "Passed", "forward_of_pair", "run_passes", "train"]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One forward pass: the loss, and what it was made of where that is known."""
+
+    loss: torch.Tensor
+    output: Any = None
+    target: Any = None
+    inputs: Any = None
+
+
+Pass = Callable[[torch.nn.Module, Any], Passed]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a training on the same batches came to.
+
+    Attributes:
+        losses: mean loss of all batches, once per pass over them.
+        steps: optimiser steps taken.
+        ended: ``steps``, ``learnt``, ``time``, or ``nonfinite``.
+    """
+
+    losses: tuple[float, ...]
+    steps: int
+    ended: str
+
+
+def forward_of_pair(loss_fn: Callable[[Any, Any], torch.Tensor]) -> Pass:
+    """The pass of a batch that is a pair of inputs and target: ``loss_fn(model(inputs), target)``.
+
+    Inputs that are a tuple or list are given as arguments, a mapping as keyword arguments.
+    """
+
+    def run(model: torch.nn.Module, batch: Any) -> Passed:
+        inputs, target = batch
+        if isinstance(inputs, Mapping):
+            output = model(**inputs)
+        elif isinstance(inputs, (tuple, list)):
+            output = model(*inputs)
+        else:
+            output = model(inputs)
+        return Passed(loss_fn(output, target), output, target, inputs)
+
+    return run
+
+
+def train(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Sequence[Any],
+    run: Pass,
+    steps: int,
+    deadline: float,
+    is_learnt: Callable[[float], bool],
+    advance: Callable[[int, float], None] = lambda step, loss: None,
+) -> Curve:
+    """Train until the batches are learnt, or the steps or the time are used up.
+
+    Args:
+        model: trained in place.
+        optimizer: of its parameters; one with a closure (LBFGS) gets one.
+        batches: the step's data, in turn.
+        run: the pass of one batch.
+        steps: at most so many.
+        deadline: on :func:`time.monotonic`.
+        is_learnt: asked for the mean loss of every pass over the batches.
+        advance: told each step and its loss.
+    """
+    losses: list[float] = []
+    taken = 0
+    needs_closure = isinstance(optimizer, torch.optim.LBFGS)
+    while True:
+        sums, count = 0.0, 0
+        for batch in batches:
+            loss = _step(model, optimizer, batch, run, needs_closure)
+            sums, count, taken = sums + loss, count + 1, taken + 1
+            advance(taken, loss)
+            if not math.isfinite(loss):
+                return Curve((*losses, loss), taken, "nonfinite")
+            if taken >= steps or time.monotonic() > deadline:
+                break
+        losses.append(sums / count)
+        if is_learnt(losses[-1]):
+            return Curve(tuple(losses), taken, "learnt")
+        if taken >= steps:
+            return Curve(tuple(losses), taken, "steps")
+        if time.monotonic() > deadline:
+            return Curve(tuple(losses), taken, "time")
+
+
+def _step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any, run: Pass, closure: bool) -> float:
+    def backward() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = run(model, batch).loss
+        loss.backward()
+        return loss
+
+    if closure:
+        loss: Any = optimizer.step(backward)  # type: ignore[arg-type]  # torch takes a tensor
+        return float(loss.detach())
+    loss = backward()
+    optimizer.step()
+    return float(loss.detach())
+
+
+def run_passes(model: torch.nn.Module, batches: Sequence[Any], run: Pass, training: bool) -> list[Passed]:
+    """One pass over the batches without a step, in training or evaluation mode; the mode is put back."""
+    modes = [(module, module.training) for module in model.modules()]
+    if not training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            return [run(model, batch) for batch in batches]
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,341 @@
+"""``unstuck.overfit``: can this model learn a few batches by heart? If not, why, and which rate would do it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from unstuck.diagnosis.memorised import Memory, judge_memory
+from unstuck.errors import MisconfigurationException
+from unstuck.findings import Finding
+from unstuck.session.session import Session
+from unstuck.session.watch import watch
+from unstuck.trainer.data.seed import isolate_rng
+from unstuck.trainer.data.transfer import move_data_to_device
+from unstuck.trials.overfit.bounds import Bounds, bounds_of, groups_of_equal_inputs
+from unstuck.trials.overfit.copies import copied_model, copied_optimizer
+from unstuck.trials.overfit.scores import class_targets, hits
+from unstuck.trials.overfit.training import Curve, Pass, Passed, forward_of_pair, run_passes, train
+from unstuck.workflow.batches import chosen_batches, first_batches
+from unstuck.workflow.progress import Advance, steps_shown
+
+__all__ = ["OptimizerOrMaker", "OverfitResult", "bounds_over", "copies_of", "overfit", "pass_of"]
+
+OptimizerOrMaker = torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+
+_FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3)
+"""On the learning rate, in the order in which they are tried."""
+
+_LARGEST_FACTOR = 1e7
+
+_SETTLED = 0.99
+"""Share of the way to the floor after which no further step is needed."""
+
+
+@dataclass(frozen=True)
+class RateTried:
+    """One other learning rate: the factor on the optimiser's own, the mean loss by pass, and whether it learns."""
+
+    factor: float
+    rate: float
+    losses: tuple[float, ...]
+    memory: Memory
+
+    @property
+    def learns(self) -> bool:
+        """Whether the batches were memorised, or would have been with more steps."""
+        return self.memory.verdict != "not memorised"
+
+
+@dataclass(frozen=True)
+class OverfitResult:
+    """What an overfit test found; prints as a few lines.
+
+    Attributes:
+        memory: verdict and numbers.
+        losses: mean loss of the batches, once per pass over them, in training mode.
+        rates: what other learning rates did, tried where the optimiser's own didn't memorise.
+        findings: what the diagnosis found meanwhile, the most important first.
+        seconds: that all of it took.
+    """
+
+    memory: Memory
+    losses: tuple[float, ...]
+    rates: tuple[RateTried, ...]
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def verdict(self) -> Literal["memorised", "not memorised", "undecided"]:
+        """``memorised``, ``not memorised`` or ``undecided``."""
+        return self.memory.verdict
+
+    @property
+    def memorised(self) -> bool:
+        """Whether the batches were learnt by heart."""
+        return self.memory.verdict == "memorised"
+
+    @property
+    def best_rate(self) -> float | None:
+        """The learning rate that memorised, or came nearest to it; None where no other was tried or none learns."""
+        learning = [item for item in self.rates if item.learns]
+        return _best(learning).rate if learning else None
+
+    def __str__(self) -> str:
+        lines = [self.memory.sentence]
+        if self.rates:
+            best = self.best_rate
+            tried = ", ".join(f"{item.rate:.3g}: {item.memory.last:.4g}" for item in self.rates)
+            told = f"a learning rate of {best:.3g} learns" if best is not None else "no other learning rate learns"
+            lines.append(f"{told} (loss by rate: {tried})")
+        lines += [f"{item.severity.value} {item.code}: {item.summary}" for item in self.findings]
+        return "\n".join(lines)
+
+
+def overfit(
+    model: torch.nn.Module,
+    data: Any,
+    loss_fn: Callable[[Any, Any], torch.Tensor] | None = None,
+    optimizer: OptimizerOrMaker | None = None,
+    *,
+    step: Callable[[torch.nn.Module, Any], torch.Tensor] | None = None,
+    steps: int = 300,
+    batches: int = 1,
+    samples_per_class: int | None = None,
+    device: torch.device | str | None = None,
+    sweep: bool = True,
+    max_seconds: float = 60.0,
+    progress: bool = True,
+) -> OverfitResult:
+    """Train a copy of a model on the same few batches and say whether it can learn them by heart.
+
+    A model that can't is broken, or driven wrongly, whatever its data hold. Model, optimiser, loader, and random states
+    stay as they are, also after an exception or Ctrl-C::
+
+        result = unstuck.overfit(model, loader, nn.CrossEntropyLoss(), optimizer)
+        assert result.memorised, result
+
+    What counts as memorised follows from the data and the loss: the best constant prediction is where learning begins,
+    and the best prediction that is a function of the input (which conflicting labels or label smoothing keep above
+    zero) is where it ends.
+
+    Args:
+        model: deep-copied.
+        data: a loader, a list of batches, or one batch. With ``loss_fn`` a batch is a pair of inputs (a tensor; a
+            tuple: arguments; a mapping: keyword arguments) and target.
+        loss_fn: called as ``loss_fn(output, target)``; a scalar.
+        optimizer: its class, groups and settings are used with a fresh state; or a function that makes one from
+            parameters; Adam at 1e-3 if it is left out.
+        step: in the place of ``loss_fn`` for batches of any form: called as ``step(model, batch)``, returns the loss.
+        steps: optimiser steps at most; it ends earlier where the batches are learnt.
+        batches: how many of the loader's.
+        samples_per_class: choose so many samples of every class instead.
+        device: where to train; the model's own if it is left out.
+        sweep: where the batches aren't memorised, try other learning rates.
+        max_seconds: for all of it.
+        progress: show a bar on a terminal.
+
+    Returns:
+        Verdict, curve, rates and findings.
+
+    Raises:
+        MisconfigurationException: arguments don't fit together, or the model can't be copied.
+    """
+    begin = time.monotonic()
+    run = pass_of(loss_fn, step)
+    _check_counts(steps, batches, samples_per_class, max_seconds)
+    chosen = first_batches(data, batches) if samples_per_class is None else chosen_batches(data, samples_per_class)
+    if loss_fn is not None:
+        _check_pairs(chosen)
+    with isolate_rng(), Session.set_aside(), steps_shown("overfitting", steps, progress) as advance:
+        place = torch.device(device) if device is not None else _device_of(model)
+        chosen = [move_data_to_device(batch, place) for batch in chosen]
+        trial = _Trial(model, optimizer, chosen, run, loss_fn, place)
+        memory, curve, findings = trial.train(steps, begin + max_seconds, advance)
+        rates: list[RateTried] = []
+        if sweep and memory.verdict != "memorised":
+            rates = trial.sweep(max(1, steps // 2), begin + max_seconds, advance)
+    return OverfitResult(memory, curve.losses, tuple(rates), findings, time.monotonic() - begin)
+
+
+class _Trial:
+    """The model, the batches and what can be said of them beforehand."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: OptimizerOrMaker | None,
+        batches: Sequence[Any],
+        run: Pass,
+        loss_fn: Callable[[Any, Any], torch.Tensor] | None,
+        device: torch.device,
+    ) -> None:
+        self._model = model
+        self._optimizer = optimizer
+        self._batches = batches
+        self._run = run
+        self._device = device
+        probe, _ = copies_of(self._model, self._optimizer, self._device)
+        self._first = run_passes(probe, batches, run, training=True)
+        for item in self._first:
+            _check_loss(item.loss)
+        self._bounds = bounds_over(loss_fn, self._first)
+
+    def train(self, steps: int, deadline: float, advance: Advance) -> tuple[Memory, Curve, tuple[Finding, ...]]:
+        """Train with the optimiser's own rate, watched."""
+        model, optimizer = copies_of(self._model, self._optimizer, self._device)
+        with watch(model, optimizer, every_gradient=False, budget=0.0) as watching:
+            curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
+        return self._judged(model, curve), curve, watching.findings
+
+    def sweep(self, steps: int, deadline: float, advance: Advance) -> list[RateTried]:
+        """Train with other rates until one memorises."""
+        found: list[RateTried] = []
+        waiting = list(_FACTORS)
+        while waiting and time.monotonic() < deadline:
+            factor = waiting.pop(0)
+            model, optimizer = copies_of(self._model, self._optimizer, self._device, factor)
+            curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
+            rate = float(optimizer.param_groups[0].get("lr", math.nan))
+            found.append(RateTried(factor, rate, curve.losses, self._judged(model, curve)))
+            if found[-1].memory.verdict == "memorised":
+                break
+            if not waiting and factor < _LARGEST_FACTOR and factor == _best(found).factor:
+                waiting.append(10 * factor)  # the larger, the better, so far
+        return found
+
+    def _is_learnt(self, loss: float) -> bool:
+        constant, floor = self._bounds.constant, self._bounds.floor
+        if constant is None or floor is None or constant <= floor:
+            return False
+        return (constant - loss) / (constant - floor) >= _SETTLED
+
+    def _judged(self, model: torch.nn.Module, curve: Curve) -> Memory:
+        accuracy = attainable = evaluated = None
+        if curve.ended != "nonfinite":
+            last = run_passes(model, self._batches, self._run, training=False)
+            evaluated = sum(float(item.loss) for item in last) / len(last)
+            accuracy, attainable = _accuracy(last)
+        start = sum(float(item.loss) for item in self._first) / len(self._first)
+        return judge_memory(
+            (start, *curve.losses),
+            curve.steps,
+            self._bounds.constant,
+            self._bounds.floor,
+            accuracy,
+            attainable,
+            evaluated,
+        )
+
+
+def copies_of(
+    model: torch.nn.Module,
+    optimizer: OptimizerOrMaker | None,
+    device: torch.device | None = None,
+    factor: float = 1.0,
+) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """A copy of a model on a device, and a fresh optimiser of it with ``factor`` on its learning rates.
+
+    Args:
+        model: left as it is.
+        optimizer: of the model, or a function that makes one from parameters; Adam at 1e-3 for None.
+        device: where the copy lies; None: where the model does.
+        factor: on every group's rate.
+    """
+    clone, copies = copied_model(model)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        made = copied_optimizer(optimizer, copies, factor)
+        return clone.to(device), made
+    clone.to(device)
+    parameters = [item for item in clone.parameters() if item.requires_grad]
+    if optimizer is None:
+        return clone, torch.optim.Adam(parameters, lr=1e-3 * factor)
+    made = optimizer(parameters)
+    for group in made.param_groups:
+        group["lr"] = group["lr"] * factor
+    return clone, made
+
+
+def _best(tried: Sequence[RateTried]) -> RateTried:
+    """The rate with the lowest loss at its end."""
+    return min(tried, key=lambda item: item.memory.last if math.isfinite(item.memory.last) else math.inf)
+
+
+def bounds_over(loss_fn: Callable[[Any, Any], torch.Tensor] | None, passes: Sequence[Passed]) -> Bounds:
+    """The bounds of several batches' mean loss; none where their outputs aren't tensors."""
+    if loss_fn is None:
+        return Bounds(None, None)
+    found = []
+    for item in passes:
+        if not isinstance(item.output, torch.Tensor) or item.output.dim() == 0:
+            return Bounds(None, None)
+        groups = groups_of_equal_inputs(item.inputs, item.output.shape[0])
+        found.append(bounds_of(loss_fn, item.output, item.target, groups))
+    return Bounds(_mean([item.constant for item in found]), _mean([item.floor for item in found]))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _accuracy(passes: Sequence[Passed]) -> tuple[float | None, float | None]:
+    right = best = count = 0
+    for item in passes:
+        classes = class_targets(item.output, item.target)
+        if classes is None or classes[1].dim() == 0:
+            return None, None
+        counted = hits(*classes, groups_of_equal_inputs(item.inputs, classes[1].shape[0]))
+        right, best, count = right + counted[0], best + counted[1], count + counted[2]
+    return (right / count, best / count) if count else (None, None)
+
+
+def pass_of(
+    loss_fn: Callable[[Any, Any], torch.Tensor] | None, step: Callable[[torch.nn.Module, Any], torch.Tensor] | None
+) -> Pass:
+    """The pass of one batch.
+
+    Raises:
+        MisconfigurationException: not exactly one of both is given.
+    """
+    if (loss_fn is None) == (step is None):
+        raise MisconfigurationException(
+            "give `loss_fn`, called as loss_fn(output, target), or `step`, called as step(model, batch): one of them"
+        )
+    if loss_fn is not None:
+        return forward_of_pair(loss_fn)
+    assert step is not None
+    return lambda model, batch: Passed(step(model, batch), inputs=batch)
+
+
+def _check_counts(steps: int, batches: int, samples_per_class: int | None, max_seconds: float) -> None:
+    for name, value in (("steps", steps), ("batches", batches), ("samples_per_class", samples_per_class)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise MisconfigurationException(f"`{name}` must be a whole number of at least 1, got {value!r}")
+    if not max_seconds > 0:
+        raise MisconfigurationException(f"`max_seconds` must be positive, got {max_seconds!r}")
+
+
+def _check_pairs(batches: Sequence[Any]) -> None:
+    for batch in batches:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            kind = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
+            raise MisconfigurationException(
+                f"with `loss_fn` a batch must be a pair of inputs and target, got {kind}; for batches of another form "
+                "give `step`, called as step(model, batch)"
+            )
+
+
+def _check_loss(loss: Any) -> None:
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise MisconfigurationException(f"the loss must be a tensor with a single number, got {shape}; reduce it")
+
+
+def _device_of(model: torch.nn.Module) -> torch.device:
+    return next((item.device for item in [*model.parameters(), *model.buffers()]), torch.device("cpu"))

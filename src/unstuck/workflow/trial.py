@@ -1,0 +1,114 @@
+"""A few steps on a copy of a model, and what was seen of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from unstuck.findings import Finding
+from unstuck.session.session import Session
+from unstuck.session.watch import watch
+from unstuck.trainer.data.seed import isolate_rng
+from unstuck.trials.overfit.copies import copied_model
+from unstuck.workflow.batches import first_batches
+from unstuck.workflow.overfit import OptimizerOrMaker, bounds_over, copies_of, pass_of
+
+__all__ = ["Observed", "observe", "outputs_of", "score_at_start"]
+
+Loss = Callable[[Any, Any], torch.Tensor]
+Step = Callable[[torch.nn.Module, Any], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a few steps have shown.
+
+    Attributes:
+        losses: one per step.
+        findings: of the diagnosis.
+        without_gradient: parameters that require a gradient and never had one other than zero.
+        unchanged: parameters that require a gradient and are as before.
+        nonfinite: parameters that hold NaN or infinity at the end.
+    """
+
+    losses: tuple[float, ...]
+    findings: tuple[Finding, ...]
+    without_gradient: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    nonfinite: tuple[str, ...]
+
+
+def outputs_of(model: torch.nn.Module, inputs: Any, samples: int) -> list[torch.Tensor]:
+    """The tensors that a model gives with samples along the first dimension, with the same random numbers each time.
+
+    Args:
+        model: called without gradients.
+        inputs: a tensor; a tuple or list: arguments; a mapping: keyword arguments.
+        samples: size of the first dimension.
+    """
+    with isolate_rng(), Session.set_aside(), torch.no_grad():
+        if isinstance(inputs, Mapping):
+            found = model(**inputs)
+        else:
+            found = model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+    leaves = tree_leaves(found) if not hasattr(found, "to_tuple") else tree_leaves(found.to_tuple())
+    return [item for item in leaves if isinstance(item, torch.Tensor) and item.dim() and item.shape[0] == samples]
+
+
+def observe(
+    model: torch.nn.Module,
+    data: Any,
+    loss_fn: Loss | None,
+    optimizer: OptimizerOrMaker | None,
+    *,
+    step: Step | None,
+    steps: int,
+    batches: int = 1,
+) -> Observed:
+    """Take a few steps on a copy and look at its parameters.
+
+    Args:
+        model: copied.
+        data: a loader, a list of batches, or one batch.
+        loss_fn: called as ``loss_fn(output, target)``.
+        optimizer: an optimiser of the model, a function that makes one, or None for Adam at 1e-3.
+        step: in the place of ``loss_fn``.
+        steps: how many.
+        batches: how many different ones.
+    """
+    run = pass_of(loss_fn, step)
+    chosen = first_batches(data, batches)
+    with isolate_rng(), Session.set_aside():
+        clone, made = copies_of(model, optimizer)
+        named = [(name, item) for name, item in clone.named_parameters() if item.requires_grad]
+        before = {name: item.detach().clone() for name, item in named}
+        with_gradient: set[str] = set()
+        losses = []
+        with watch(clone, made, budget=0.0) as watching:
+            for index in range(steps):
+                made.zero_grad()
+                loss = run(clone, chosen[index % len(chosen)]).loss
+                loss.backward()
+                with_gradient |= {name for name, item in named if item.grad is not None and bool(item.grad.any())}
+                made.step()
+                losses.append(float(loss.detach()))
+    return Observed(
+        tuple(losses),
+        watching.findings,
+        tuple(name for name, _ in named if name not in with_gradient),
+        tuple(name for name, item in named if torch.equal(item, before[name])),
+        tuple(name for name, item in named if not bool(torch.isfinite(item).all())),
+    )
+
+
+def score_at_start(model: torch.nn.Module, data: Any, loss_fn: Loss) -> tuple[float, float | None]:
+    """(loss of the untrained model on the first batch, that of the best constant prediction or None)."""
+    run = pass_of(loss_fn, None)
+    (batch,) = first_batches(data, 1)
+    with isolate_rng(), Session.set_aside(), torch.no_grad():
+        passed = run(copied_model(model)[0], batch)
+        return float(passed.loss), bounds_over(loss_fn, [passed]).constant

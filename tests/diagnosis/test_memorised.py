@@ -1,0 +1,81 @@
+"""Verdicts on overfit tests, by what data and loss allow."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from unstuck.diagnosis.memorised import judge_memory
+
+
+def falling(first: float, last: float, count: int) -> list[float]:
+    return [first * (last / first) ** (index / (count - 1)) for index in range(count)]
+
+
+def test_at_the_floor_it_is_memorised() -> None:
+    memory = judge_memory(falling(2.3, 0.02, 100), 99, constant=2.3, floor=0.0)
+    assert memory.verdict == "memorised"
+    assert memory.learnt == pytest.approx(1 - 0.02 / 2.3)
+
+
+def test_a_floor_above_zero_is_reached_too() -> None:
+    memory = judge_memory([2.3, *[0.52] * 60], 60, constant=2.3, floor=0.5)
+    assert memory.verdict == "memorised"
+    assert "no prediction can score below 0.5" in memory.sentence
+
+
+def test_a_loss_that_stands_still_above_is_not() -> None:
+    memory = judge_memory([2.3] * 100, 99, constant=2.25, floor=0.0)
+    assert (memory.verdict, memory.more_steps) == ("not memorised", None)
+
+
+def test_a_loss_that_still_falls_is_undecided_and_says_how_long() -> None:
+    curve = falling(2.0, 0.4, 100)
+    memory = judge_memory(curve, 99, constant=2.0, floor=0.0)
+    assert memory.verdict == "undecided"
+    assert memory.more_steps is not None
+    # going on like this, the loss would be 5 % of the constant's after so many more
+    rate = math.log(curve[-1] / curve[0]) / 99
+    assert memory.more_steps == pytest.approx(math.log(0.1 / 0.4) / rate, rel=0.3)
+    assert f"run {memory.more_steps} more steps" in memory.sentence
+
+
+def test_a_few_steps_are_too_few_to_tell() -> None:
+    assert judge_memory([2.0, 1.9, 1.8], 2, constant=2.0, floor=0.0).verdict == "undecided"
+
+
+def test_every_sample_right_is_enough_short_of_the_floor() -> None:
+    curve = [2.3, *[0.4] * 99]
+    assert judge_memory(curve, 99, constant=2.3, floor=0.0, accuracy=1.0, attainable=1.0).verdict == "memorised"
+    assert judge_memory(curve, 99, constant=2.3, floor=0.0, accuracy=0.9, attainable=1.0).verdict == "not memorised"
+
+
+def test_evaluation_mode_counts_where_dropout_keeps_the_training_loss_up() -> None:
+    memory = judge_memory([2.3, *[0.9] * 99], 99, constant=2.3, floor=0.0, evaluated=0.01)
+    assert memory.verdict == "memorised"
+    assert "0.01 in evaluation mode" in memory.sentence
+
+
+def test_where_no_prediction_beats_a_constant_nothing_was_memorised() -> None:
+    memory = judge_memory(falling(2.3, 2.29, 100), 99, constant=2.29, floor=2.29)
+    assert memory.verdict == "not memorised"
+    assert "can score better than a constant" in memory.sentence
+
+
+def test_one_target_for_all_can_be_memorised() -> None:
+    assert judge_memory(falling(2.3, 0.001, 50), 49, constant=0.0, floor=0.0).verdict == "memorised"
+
+
+def test_a_loss_that_is_not_finite_is_not_memorised() -> None:
+    assert judge_memory([2.3, float("nan")], 1, constant=2.3, floor=0.0).verdict == "not memorised"
+
+
+def test_without_bounds_the_first_loss_is_the_measure() -> None:
+    assert judge_memory(falling(5.0, 0.01, 60), 59).verdict == "memorised"
+    assert judge_memory([5.0] * 60, 59).verdict == "not memorised"
+
+
+def test_an_empty_curve_is_refused() -> None:
+    with pytest.raises(ValueError, match="without a single loss"):
+        judge_memory([], 0)

@@ -1,0 +1,112 @@
+"""The assertions of ``unstuck.testing``: silent on sound models, and telling on broken ones."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from unstuck.errors import MisconfigurationException
+from unstuck.testing import (
+    assert_all_parameters_train,
+    assert_finite_training,
+    assert_loss_at_init_near,
+    assert_no_batch_mixing,
+    assert_overfits,
+)
+
+
+@pytest.fixture
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(12, 6, generator=generator), torch.arange(12) % 3
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 3))
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(6, 3)
+        self.forgotten = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.used(x)
+        return out
+
+
+class OverBatch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.layer(x), 0)
+
+
+def test_overfits(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert_overfits(network(), batch, nn.CrossEntropyLoss(), lambda items: torch.optim.Adam(items, lr=1e-2))
+    with pytest.raises(AssertionError, match="a learning rate of .* learns"):
+        assert_overfits(network(), batch, nn.CrossEntropyLoss(), lambda items: torch.optim.SGD(items, lr=1e-6))
+
+
+def test_all_parameters_train(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert_all_parameters_train(network(), batch, nn.CrossEntropyLoss())
+    with pytest.raises(AssertionError, match=r"no gradient in 5 steps: forgotten.weight, forgotten.bias"):
+        assert_all_parameters_train(Branches(), batch, nn.CrossEntropyLoss())
+    assert_all_parameters_train(Branches(), batch, nn.CrossEntropyLoss(), except_for=["forgotten"])
+
+
+def test_a_parameter_that_the_optimizer_does_not_hold(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    with pytest.raises(AssertionError, match=r"not changed by the optimizer: 0.weight, 0.bias"):
+        assert_all_parameters_train(model, batch, nn.CrossEntropyLoss(), optimizer)
+
+
+def test_finite_training(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert_finite_training(network(), batch, nn.CrossEntropyLoss())
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.log(output.relu() * 0).mean()
+
+    with pytest.raises(AssertionError, match=r"numerics.nonfinite-forward \(.*test_testing.py:\d+\)"):
+        assert_finite_training(network(), batch, loss)
+
+
+def test_loss_at_init(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert_loss_at_init_near(network(), batch, nn.CrossEntropyLoss(), math.log(3))
+    assert_loss_at_init_near(network(), batch, nn.CrossEntropyLoss())
+    loud = network()
+    with torch.no_grad():
+        loud[2].weight.mul_(100)
+    with pytest.raises(AssertionError, match=r"untrained model is .* best constant prediction"):
+        assert_loss_at_init_near(loud, batch, nn.CrossEntropyLoss())
+
+
+def test_no_batch_mixing(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert_no_batch_mixing(network(), batch[0])
+    assert_no_batch_mixing(nn.Sequential(network(), nn.BatchNorm1d(3)), batch[0])
+    with pytest.raises(AssertionError, match="11 other samples changed"):
+        assert_no_batch_mixing(OverBatch(), batch[0])
+    with pytest.raises(AssertionError, match="sample 0 was replaced"):
+        assert_no_batch_mixing(nn.Sequential(nn.BatchNorm1d(6), network()), batch[0], sample=0, training=True)
+    with pytest.raises(MisconfigurationException, match="two samples"):
+        assert_no_batch_mixing(network(), batch[0][:1])
+
+
+def test_models_and_random_states_stay(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    model = nn.Sequential(network(), nn.Dropout(0.5), nn.BatchNorm1d(3))
+    before = [item.clone() for item in model.state_dict().values()]
+    state = torch.get_rng_state()
+    assert_finite_training(model, batch, nn.CrossEntropyLoss())
+    assert_all_parameters_train(model, batch, nn.CrossEntropyLoss())
+    assert_no_batch_mixing(model, batch[0])
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values(), strict=True))
+    assert all(item.grad is None for item in model.parameters())

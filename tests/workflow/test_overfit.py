@@ -1,0 +1,181 @@
+"""``unstuck.overfit``: verdicts on real data, and nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_diabetes, load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import unstuck
+from unstuck.errors import MisconfigurationException
+
+
+@pytest.fixture(scope="module")
+def digits() -> TensorDataset:
+    data = load_digits()
+    return TensorDataset(torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target))
+
+
+def classifier() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+
+
+def state_of_everything(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> list[Any]:
+    return [
+        [item.clone() for item in model.state_dict().values()],
+        [None if item.grad is None else item.grad.clone() for item in model.parameters()],
+        [module.training for module in model.modules()],
+        str(optimizer.state_dict()),
+        torch.get_rng_state(),
+        np.random.get_state()[1].tolist(),
+        random.getstate(),
+        loader.generator.get_state() if loader.generator is not None else None,
+    ]
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def test_a_sound_model_memorises_digits(digits: TensorDataset) -> None:
+    model = classifier()
+    result = unstuck.overfit(model, DataLoader(digits, batch_size=32), nn.CrossEntropyLoss(), progress=False)
+    assert result.memorised
+    assert result.memory.accuracy == 1.0
+    assert result.memory.steps == len(result.losses) <= 300
+    assert result.losses[-1] < 0.2 * result.losses[0]
+    assert result.rates == ()
+
+
+@pytest.mark.parametrize("way", ["an end", "an exception", "Ctrl-C"])
+def test_nothing_is_touched(way: str, digits: TensorDataset) -> None:
+    model = classifier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(digits, batch_size=16, shuffle=True, generator=generator)
+    nn.functional.cross_entropy(model(digits[:8][0]), digits[:8][1]).backward()
+    optimizer.step()
+    before = state_of_everything(model, optimizer, loader)
+    calls = 0
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if way != "an end" and calls > 300:
+            raise (KeyboardInterrupt if way == "Ctrl-C" else ValueError)
+        return nn.functional.cross_entropy(output, target)
+
+    expected: dict[str, type[BaseException]] = {"an exception": ValueError, "Ctrl-C": KeyboardInterrupt}
+    if way == "an end":
+        unstuck.overfit(model, loader, loss, optimizer, steps=20, progress=False)
+    else:
+        with pytest.raises(expected[way]):
+            unstuck.overfit(model, loader, loss, optimizer, steps=100_000, progress=False)
+    assert same(state_of_everything(model, optimizer, loader), before)
+
+
+def test_a_rate_far_too_low_is_told_with_one_that_learns(digits: TensorDataset) -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    result = unstuck.overfit(model, DataLoader(digits, batch_size=32), nn.CrossEntropyLoss(), optimizer, progress=False)
+    assert not result.memorised
+    assert result.best_rate is not None
+    assert result.best_rate >= 1e-3
+    assert f"a learning rate of {result.best_rate:.3g} learns" in str(result)
+
+
+def test_samples_are_chosen_by_class(digits: TensorDataset) -> None:
+    seen: list[torch.Tensor] = []
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        seen.append(target)
+        return nn.functional.cross_entropy(output, target)
+
+    unstuck.overfit(classifier(), DataLoader(digits, batch_size=7), loss, samples_per_class=2, steps=3, progress=False)
+    assert seen[0].tolist() == [label for label in range(10) for _ in range(2)]
+
+
+def test_a_broadcast_loss_is_never_memorised() -> None:
+    data = load_diabetes()
+    inputs, target = torch.tensor(data.data[:32]).float(), torch.tensor(data.target[:32]).float()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def loss(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return ((output - wanted) ** 2).mean()
+
+    result = unstuck.overfit(
+        model, (inputs, target), loss, lambda items: torch.optim.Adam(items, lr=0.1), steps=200, progress=False
+    )
+    assert result.verdict == "not memorised"
+    assert "better than a constant" in result.memory.sentence
+
+
+def test_lbfgs_gets_its_closure() -> None:
+    data = load_diabetes()
+    inputs, target = torch.tensor(data.data[:16]).float(), torch.tensor(data.target[:16, None]).float() / 100
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 64), nn.Tanh(), nn.Linear(64, 1))
+    result = unstuck.overfit(
+        model, (inputs, target), nn.MSELoss(), lambda items: torch.optim.LBFGS(items, lr=0.5), progress=False
+    )
+    assert result.memorised
+
+
+def test_batches_of_any_form_with_a_step() -> None:
+    model = nn.Linear(3, 1)
+    batch = {"x": torch.randn(8, 3), "y": torch.randn(8, 1) * 0}
+
+    def step(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return ((model(batch["x"]) - batch["y"]) ** 2).mean()
+
+    result = unstuck.overfit(
+        model, batch, step=step, optimizer=lambda items: torch.optim.Adam(items, lr=0.05), progress=False
+    )
+    assert result.memorised
+
+
+def test_a_loop_that_is_watched_does_not_see_the_trial(digits: TensorDataset) -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs, labels = digits[:16]
+    with unstuck.watch(model, optimizer) as watching:
+        unstuck.overfit(model, (inputs, labels), nn.CrossEntropyLoss(), steps=20, progress=False)
+        for _ in range(3):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    assert watching.recording.facts["steps"] == 3
+
+
+def generator_of_batches() -> Iterator[Any]:
+    yield torch.randn(2, 3), torch.randn(2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data": torch.randn(2, 3), "loss_fn": nn.MSELoss()}, "pair of inputs and target"),
+        ({"data": generator_of_batches(), "loss_fn": nn.MSELoss()}, "read only once"),
+        ({"data": [], "loss_fn": nn.MSELoss()}, "no batch"),
+        ({"data": (torch.randn(2, 3), torch.randn(2, 1))}, "one of them"),
+        ({"data": (torch.randn(2, 3), torch.randn(2, 1)), "loss_fn": nn.MSELoss(reduction="none")}, "single number"),
+        ({"data": (torch.randn(2, 3), torch.randn(2, 1)), "loss_fn": nn.MSELoss(), "steps": 0}, "at least 1"),
+        ({"data": 3, "loss_fn": nn.MSELoss()}, "got int"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(MisconfigurationException, match=message):
+        unstuck.overfit(nn.Linear(3, 1), progress=False, **arguments)
