@@ -14,6 +14,9 @@ __all__ = ["Course", "course_of", "suspicions", "unusual_settings"]
 FEWEST = 24
 """Losses below which nothing is suspected."""
 
+FEWEST_BROKEN = 4
+"""The same for a run that an incident has ended."""
+
 
 @dataclass(frozen=True)
 class Course:
@@ -45,7 +48,7 @@ def course_of(recording: Recording) -> Course | None:
     """How the loss went, None where too few are known."""
     buckets = list(recording.loss_series)
     losses = [bucket.last[0] for bucket in buckets]
-    if len(losses) < FEWEST:
+    if len(losses) < (FEWEST_BROKEN if recording.incidents else FEWEST):
         return None
     first = losses[0] if math.isfinite(losses[0]) else middle(losses[:4])
     tail = losses[-max(8, len(losses) // 10) :]
@@ -57,7 +60,9 @@ def course_of(recording: Recording) -> Course | None:
     width = max(4, len(losses) // 20)
     parts = [middle(losses[index : index + width]) for index in range(0, len(losses), width)]
     lowest = min(item for item in parts if item is not None)
-    highest = max(bucket.high[0] if math.isfinite(bucket.last[0]) else math.inf for bucket in buckets[4:])
+    highest = max(
+        bucket.high[0] if math.isfinite(bucket.last[0]) else math.inf for bucket in buckets[min(4, len(buckets) - 1) :]
+    )
     return Course(first, last, lowest, highest, len(losses), buckets[-1].end + 1)
 
 
@@ -66,10 +71,10 @@ def suspicions(recording: Recording, optimizer: int) -> tuple[str, ...]:
     ``decay``, ``settings``."""
     course = course_of(recording)
     record = recording.optimizers[optimizer]
-    if course is None or record.steps < FEWEST:
+    if course is None:
         return ()
     found = []
-    if course.fell < 0.3:
+    if math.isinf(course.last) or course.fell < 0.3:
         found.append("flat")
     if course.highest > 3.0 * abs(course.first) and not course.fell > 0.9:
         found.append("jumps")

@@ -216,6 +216,11 @@ class Gradients:
     def run_ends(self) -> None:
         self.fetch()
 
+    def index_of(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """Number of an optimiser in the recording, None if it hasn't stepped."""
+        followed = self._followed.get(id(optimizer))
+        return followed.index if followed is not None and followed.optimizer() is optimizer else None
+
     # -- gradients ---------------------------------------------------------------------------------------------------
 
     def _alarm(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.incident import SkippedStep, UnderflowRecord
+from unstuck.record.schedules import ScheduleRecord
 from unstuck.record.trials import LearningTrials
 from unstuck.record.fillings import Filling
 
@@ -15,6 +16,7 @@ __all__ = ["KINDS", "kind_named", "name_of_kind"]
 KINDS: Mapping[str, type[Any]] = {
     "anatomy": Anatomy,
     "learning trials": LearningTrials,
+    "schedule": ScheduleRecord,
     "filling": Filling,
     "skipped step": SkippedStep,
     "underflow": UnderflowRecord,

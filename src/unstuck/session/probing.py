@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from unstuck.diagnosis.suspicion import suspicions, unusual_settings
+from unstuck.diagnosis.rules.loss_scale import scaling_of
+from unstuck.diagnosis.rules.optim_schedule_collapse import AHEAD
+from unstuck.diagnosis.signed_terms import first_loss
+from unstuck.diagnosis.suspicion import course_of, suspicions, unusual_settings
+from unstuck.diagnosis.trying import Tried
 from unstuck.instruments.kept_steps import Kept, KeptSteps
+from unstuck.record.anatomy import Anatomy
 from unstuck.record.gradients import OptimizerRecord
 from unstuck.record.recording import Recording
+from unstuck.record.schedules import ScheduleRecord
 from unstuck.record.trials import LearningTrial, LearningTrials
 from unstuck.trials.learning import Change, Clip, TrialPlan, learn
 from unstuck.trials.rehearsal import Rehearsal, RehearsalError, rehearse
 
 __all__ = ["Probing"]
 
-LENGTH = 64
-"""Steps of a learning trial, where there is time."""
+LENGTH, SHORTEST = 64, 16
+"""Steps of a learning trial, where there is time, and the fewest that say something."""
+
+TRIALS = 6
+"""Trials that are usually made, for which the time must do."""
+
+MEASURES = 4
+"""Times that the loss on held-out batches is taken on the way."""
+
+GATHERED = 8
+"""Backward passes for one step from which on fewer are tried."""
 
 
 class Probing:
@@ -50,35 +66,120 @@ class Probing:
     def run(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Make every trial that something is suspected for."""
         wanted = _suspected(self._recording)
-        if not wanted:
-            self._kept.take()
+        kept = self._kept.take()
+        if wanted is None:
             return
         index, reasons = wanted
-        kept = self._kept.take()
         if kept is None:
             self._recording.add_unchecked(f"other rates and settings: not tried, {self._kept.refused}")
             return
-        begin = time.monotonic()
         try:
             with rehearse(kept, optimizers, self._run_backward) as rehearsal:
-                made = self._learning(rehearsal, kept, index, reasons, begin)
+                made = self._learning(rehearsal, kept, index, reasons)
         except RehearsalError as error:
             self._recording.add_unchecked(f"other rates and settings: not tried, {error}")
             return
-        self._recording.keep(replace(made, seconds=time.monotonic() - begin), whole=True)
+        self._recording.keep(made, whole=True)
 
-    def _learning(
-        self, rehearsal: Rehearsal, kept: Kept, index: int, reasons: tuple[str, ...], begin: float
-    ) -> LearningTrials:
+    def _learning(self, rehearsal: Rehearsal, kept: Kept, index: int, reasons: tuple[str, ...]) -> LearningTrials:
+        begin = time.monotonic()
+        plan = _plan(self._recording, index, kept, begin + self._budget, _seconds(rehearsal))
         record = self._recording.optimizers[index]
-        plan = _plan(self._recording, index, kept, begin + self._budget)
         trials: list[LearningTrial] = []
-        for change in _changes(record, reasons):
-            trial = learn(rehearsal, change, plan, lambda: self._told("trying other rates and settings"))
-            trials.append(trial)
-            if trial.timed_out:
-                break
-        return LearningTrials(index, reasons, len(plan.training), len(plan.held_out), plan.length, tuple(trials))
+
+        def so_far() -> LearningTrials:
+            return LearningTrials(
+                index,
+                reasons,
+                len(plan.training),
+                len(plan.held_out),
+                plan.length,
+                tuple(trials),
+                time.monotonic() - begin,
+            )
+
+        def attempt(change: Change) -> LearningTrial | None:
+            if trials and trials[-1].timed_out:
+                return None
+            trials.append(learn(rehearsal, change, plan, lambda: self._told("trying other rates and settings")))
+            return None if trials[-1].timed_out else trials[-1]
+
+        own = attempt(Change("own"))
+        course = course_of(self._recording)
+        if own is not None and course is not None:
+            choice = _Choice(self._recording, record, reasons, Tried(record, so_far(), own, course))
+            for change in choice.changes():
+                choice.made[change.name] = attempt(change)
+        return so_far()
+
+
+@dataclass
+class _Choice:
+    """Which changes are worth trying, given what the trials before have shown."""
+
+    recording: Recording
+    record: OptimizerRecord
+    reasons: tuple[str, ...]
+    tried: Tried
+    made: dict[str, LearningTrial | None] = field(default_factory=dict)
+
+    def changes(self) -> Iterator[Change]:
+        """The next change, again and again."""
+        tried, own = self.tried, self.tried.own
+        if "schedule" in self.reasons:
+            yield from self._rates_of_the_schedule(own)
+        asked = self.made.get("the rate that was asked for")
+        if asked is not None and tried.learns(asked, AHEAD, 0.0):
+            return
+        if tried.learns(own, ahead_of_own=0.0):
+            return  # what the run was set to learns: something else has kept it from that
+        yield from self._settings()
+        if any(self._learned(name) for name in self.made):
+            return
+        yield from self._rates()
+
+    def _learned(self, name: str) -> bool:
+        trial = self.made.get(name)
+        return trial is not None and self.tried.learns(trial, ahead_of_own=0.0 if name == "a step per batch" else 2.0)
+
+    def _rates_of_the_schedule(self, own: LearningTrial) -> Iterator[Change]:
+        asked = max([item.highest for item in self.recording.all(ScheduleRecord)], default=0.0)
+        if own.rate > 0.0 and asked > 3.0 * own.rate:
+            yield Change("the rate that was asked for", asked / own.rate)
+        rates = [value for _, value in self.record.rates.lasts(0)]
+        if rates and 0.0 < rates[0] < 0.1 * own.rate and self.tried.gain(own) < 0.1 * abs(self.tried.start):
+            yield Change("the first rate", rates[0] / own.rate)
+
+    def _settings(self) -> Iterator[Change]:
+        usual: dict[str, Any] = dict(unusual_settings(self.record))
+        if usual:
+            yield Change("usual settings", settings=usual)
+        if self.record.settings.get("weight_decay"):
+            yield Change("no weight decay", settings={"weight_decay": 0.0})
+        loss = first_loss(self.recording.all(Anatomy))
+        scaling = None if loss is None else scaling_of(*loss)
+        if scaling is not None:
+            yield Change("another loss scale", gradient=1.0 / scaling.factor)
+        if self.tried.course.count >= GATHERED * self.record.steps:
+            yield Change("a step per batch", passes=1)
+
+    def _rates(self) -> Iterator[Change]:
+        own = self.tried.own
+        gain = self.tried.gain(own)
+        too_large = gain < -0.02 * abs(self.tried.start) or "jumps" in self.reasons or "large steps" in self.reasons
+        small = "small steps" in self.reasons and not gain < 0.0
+        down, up = (0.1, 0.01), (10.0, 100.0)
+        order = (*up,) if small else (*down,) if too_large else (10.0, 0.1, 100.0, 0.01)
+        for factor in order:
+            yield _rate(factor)
+        if small and not any(self._learned(_rate(factor).name) for factor in up):
+            yield _rate(1000.0)
+        if too_large and not small and not any(self._learned(_rate(factor).name) for factor in down):
+            yield _rate(0.001)
+
+
+def _rate(factor: float) -> Change:
+    return Change(f"rate x {factor:g}", factor)
 
 
 def _suspected(recording: Recording) -> tuple[int, tuple[str, ...]] | None:
@@ -89,30 +190,44 @@ def _suspected(recording: Recording) -> tuple[int, tuple[str, ...]] | None:
     return None
 
 
-def _plan(recording: Recording, index: int, kept: Kept, deadline: float) -> TrialPlan:
+def _seconds(rehearsal: Rehearsal) -> tuple[float, float]:
+    """How long a pass takes, with its gradients and without."""
+    rehearsal.start_again()
+    times = []
+    for gradients in (True, False):
+        begin = time.monotonic()
+        rehearsal.loss(0, gradients=gradients)
+        times.append(time.monotonic() - begin)
+    return times[0], times[1]
+
+
+def _plan(recording: Recording, index: int, kept: Kept, deadline: float, seconds: tuple[float, float]) -> TrialPlan:
+    """How the trials are made: as many steps as the run has made and the time allows.
+
+    Raises:
+        RehearsalError: the time doesn't do.
+    """
     record = recording.optimizers[index]
     count = len(kept.steps)
     held = max(1, min(8, count // 4))
     passes = max(1, round(sum(item.passes for item in kept.steps) / count))
+    each = (deadline - time.monotonic()) / TRIALS - held * (MEASURES + 1) * seconds[1]
+    affordable = int(each / max(1e-6, seconds[0] * passes))
+    if affordable < SHORTEST:
+        raise RehearsalError(f"the time doesn't do for it (a pass takes {seconds[0]:.2g} s; --budget gives more)")
     first = [float(group.get("lr", 0.0)) for group in kept.settings]
     highest = max([value for _, value in record.rates.highs(0)], default=max(first, default=0.0))
     scale = highest / max(first) if first and max(first) > 0.0 else 1.0
-    rates = [value * scale for value in first]
     clips = [
         Clip(item.kind, item.limit) for item in recording.clips if index in item.optimizers and item.fresh > item.stale
     ]
-    steps = max(1, min(LENGTH, record.steps))
     return TrialPlan(
-        tuple(range(count - held)) or (0,), tuple(range(count - held, count)), steps, 4, passes, rates, clips, deadline
+        tuple(range(count - held)) or (0,),
+        tuple(range(count - held, count)),
+        max(1, min(LENGTH, affordable, record.steps if passes == 1 else LENGTH)),
+        MEASURES,
+        passes,
+        [value * scale for value in first],
+        clips,
+        deadline,
     )
-
-
-def _changes(record: OptimizerRecord, reasons: tuple[str, ...]) -> list[Change]:
-    changes = [Change("own")]
-    changes += [Change(f"rate x {factor:g}", factor) for factor in (0.1, 0.01, 10.0, 100.0)]
-    unusual = unusual_settings(record)
-    if unusual:
-        changes.append(Change("usual settings", settings=unusual))
-    if record.settings.get("weight_decay"):
-        changes.append(Change("no weight decay", settings={"weight_decay": 0.0}))
-    return changes

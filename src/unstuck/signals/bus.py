@@ -38,6 +38,7 @@ SIGNALS: dict[str, str] = {
     "scaler_stepped": "(scaler, optimizer): a loss scaler took or skipped a step",
     "step_begins": "(optimizer, closure, frame): an optimiser step is about to act",
     "step_ended": "(optimizer, frame): it has acted",
+    "schedule_created": "(scheduler, frame): a learning-rate schedule was constructed",
     "schedule_stepped": "(scheduler): a learning-rate schedule moved",
     "compile_begins": "(): torch.compile is about to be used",
     "run_ends": "(): nothing more will happen",

@@ -92,6 +92,8 @@ class PlainSource:
         patch(scaler, "scale", self._wrap_scale)
         patch(scaler, "unscale_", self._wrap_unscale)
         patch(scaler, "step", self._wrap_scaler_step)
+        patch(torch.optim.lr_scheduler.LRScheduler, "__init__", self._wrap_schedule_init)
+        patch(torch.optim.lr_scheduler.ReduceLROnPlateau, "__init__", self._wrap_schedule_init)
         patch(torch.optim.lr_scheduler.LRScheduler, "step", self._wrap_schedule_step)
         patch(torch.optim.lr_scheduler.ReduceLROnPlateau, "step", self._wrap_schedule_step)
         patch(dataloader.DataLoader, "__init__", self._wrap_loader_init)
@@ -320,6 +322,14 @@ class PlainSource:
             self._bus.schedule_stepped(scheduler)
 
         return step
+
+    def _wrap_schedule_init(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def __init__(scheduler: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(scheduler, *args, **kwargs)
+            self._bus.schedule_created(scheduler, sys._getframe(1))
+
+        return __init__
 
     # -- data --------------------------------------------------------------------------------------------------------
 

@@ -151,6 +151,10 @@ class ScopedBus:
         if self._holds(optimizer):
             self._bus.step_ended(optimizer, frame)
 
+    def schedule_created(self, scheduler: Any, frame: FrameType) -> None:
+        if self._holds(scheduler.optimizer):
+            self._bus.schedule_created(scheduler, frame)
+
     def schedule_stepped(self, scheduler: Any) -> None:
         if self._holds(scheduler.optimizer):
             self._bus.schedule_stepped(scheduler)

@@ -36,6 +36,7 @@ class Change:
         settings: of the optimiser's groups, where they have them.
         clips: whether gradients are clipped as in the run.
         gradient: factor on the gradients.
+        passes: kept steps whose gradients are added up before an optimiser step; None for as many as in the run.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Change:
     settings: Mapping[str, Any] = field(default_factory=dict)
     clips: bool = True
     gradient: float = 1.0
+    passes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,12 @@ def learn(
             break
         rehearsal.clear_gradients()
         total = 0.0
-        for _ in range(plan.passes):
+        passes = change.passes or plan.passes
+        for _ in range(passes):
             index = plan.training[position % len(plan.training)]
             position += 1
             total += float(rehearsal.loss(index, gradients=True).detach())
-        loss = total / plan.passes
+        loss = total / passes
         training.append(loss)
         if not math.isfinite(loss) or abs(loss) > _RAN_AWAY * (abs(training[0]) + 1e-3):
             whole = False

@@ -1,0 +1,58 @@
+"""optim.lr-too-high: the loss jumps, diverges or stands high, and a smaller rate on the same data learns.
+
+Found by trial: from the same start, on batches that the loop has received, the run's own rate gains nothing to speak of
+in a few dozen steps, and a tenth or a hundredth of it gains more than the whole run. Large steps and jumps alone are no
+fault (big rates with batch norm, adversarial and reinforcement learning); they only make the trial worth its time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from unstuck.diagnosis.optimizing import at_line
+from unstuck.diagnosis.trying import Tried, tried
+from unstuck.findings import Finding, Severity
+from unstuck.record.recording import Recording
+
+__all__ = ["CODE", "rule"]
+
+CODE = "optim.lr-too-high"
+
+SMALLER = ("rate x 0.1", "rate x 0.01", "rate x 0.001")
+
+FAILS = 0.5
+"""Gain of the run's own rate over that of the smaller one, in as many steps: at most so much of it."""
+
+
+def rule(recording: Recording) -> list[Finding]:
+    """At most one finding per optimiser."""
+    found = []
+    for item in tried(recording):
+        best = item.best(*SMALLER)
+        if best is None or not item.learns(best) or item.gain(item.own) > FAILS * item.gain(best):
+            continue
+        record = item.record
+        found.append(
+            Finding(
+                CODE,
+                Severity.ERROR,
+                f"a learning rate of {item.own.rate:g} is too high for {record.kind}: {_course(item)}, and at "
+                f"{best.rate:.2g} from the same start it falls to {best.losses[-1]:.3g} in {best.steps[-1]} steps",
+                at_line(record.made_at),
+                {
+                    "lr": item.own.rate,
+                    "smaller lr": best.rate,
+                    "loss of the run": [item.course.first, item.course.last],
+                    **item.trials.evidence(best),
+                },
+                f"set lr to about {best.rate:.1g}, or warm the rate up to where the loss still falls",
+                confirmed=True,
+            )
+        )
+    return found
+
+
+def _course(item: Tried) -> str:
+    if not math.isfinite(item.course.last):
+        return f"the loss goes from {item.course.first:.3g} out of all bounds"
+    return f"the loss goes from {item.course.first:.3g} to {item.course.last:.3g} in {item.course.steps} steps"
