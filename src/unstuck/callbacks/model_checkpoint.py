@@ -202,7 +202,10 @@ class ModelCheckpoint(Checkpoint):
             due = now - self._last_time_checked >= self._train_time_interval.total_seconds()
             if due:
                 self._last_time_checked = now
-        if due:
+        if due and self.monitor is not None and self._validation_decides(trainer):
+            # Its value belongs to these weights; the one that is known is of a validation before.
+            self._waits_for_validation = True
+        elif due:
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -212,7 +215,12 @@ class ModelCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Saves after a validation."""
-        if not self._is_off(trainer) and not self._saves_on_train_epoch_end(trainer):
+        if self._is_off(trainer):
+            return
+        if self._waits_for_validation:
+            self._waits_for_validation = False
+            self._save(trainer)
+        elif not self._saves_on_train_epoch_end(trainer):
             self._save_epoch(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -279,16 +287,28 @@ class ModelCheckpoint(Checkpoint):
             return True
         return trainer.val_check_interval == 1.0
 
+    def _validation_decides(self, trainer: Trainer) -> bool:
+        """Whether the metric comes from a validation, and one follows at once."""
+        return trainer.validation_follows and not trainer.logbook.logs_in_training(str(self.monitor))
+
     def _save_epoch(self, trainer: Trainer) -> None:
         candidates = self._candidates(trainer)
         if self._every_n_epochs >= 1 and (trainer.current_epoch + 1) % self._every_n_epochs == 0:
             self._save_top_k(trainer, candidates)
-        self._save_last(trainer, candidates)
+        self._save_last_after(trainer, candidates)
 
     def _save(self, trainer: Trainer) -> None:
         candidates = self._candidates(trainer)
         self._save_top_k(trainer, candidates)
-        self._save_last(trainer, candidates)
+        self._save_last_after(trainer, candidates)
+
+    def _save_last_after(self, trainer: Trainer, candidates: dict[str, Tensor]) -> None:
+        """Copies what was saved just now; where nothing else is ever saved, the copy is the checkpoint."""
+        saves_others = self.save_top_k != 0 and (
+            self._every_n_epochs or self._every_n_train_steps or self._train_time_interval is not None
+        )
+        if not saves_others or self._last_global_step_saved == trainer.global_step:
+            self._save_last(trainer, candidates)
 
     # What.
 
@@ -328,7 +348,7 @@ class ModelCheckpoint(Checkpoint):
             f"`ModelCheckpoint(monitor={self.monitor!r})` doesn't find this metric among what was logged:"
             f" {sorted(candidates)}. Log it by `self.log({self.monitor!r}, ...)`, or monitor another one."
         )
-        if trainer.fit_loop.epoch_loop.val_loop._has_run or not trainer.enable_validation:
+        if trainer.fit_loop.epoch_loop.val_loop._has_run:
             raise MisconfigurationException(message)
         rank_zero_warn(message)
 

@@ -86,8 +86,8 @@ class ValidationView:
     """What is asked of Lightning's loop of validations within a fit."""
 
     def __init__(self, progress: Progress) -> None:
-        self._has_run = progress.validation_batches > 0
-        """Whether there was a validation."""
+        self._has_run = progress.validation_batches_of_epoch > 0
+        """Whether there was a validation in this epoch."""
 
 
 class LoopView:

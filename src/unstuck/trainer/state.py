@@ -151,6 +151,8 @@ class Progress:
     """Steps of learning rate schedulers, over all of them."""
     scheduler_steps_before_epoch: int = 0
     """Those taken before this epoch."""
+    validation_follows: bool = False
+    """Whether a validation comes after the hooks at the end of this batch; known while checkpoints are saved there."""
     validation_batches: int = 0
     """Batches of the last validation within the fit."""
     validation_batches_of_epoch: int = 0

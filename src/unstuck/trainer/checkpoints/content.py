@@ -15,7 +15,7 @@ from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_h
 from unstuck.trainer.run import Run
 from unstuck.trainer.state import Place
 
-__all__ = ["FORMAT_VERSION", "OWN_KEY", "VERSION_KEY", "build_checkpoint", "is_stateful"]
+__all__ = ["FORMAT_VERSION", "OWN_KEY", "VERSION_KEY", "build_checkpoint"]
 
 VERSION_KEY = "pytorch-lightning_version"
 # Lightning looks at the version to bring old files up to date; this is the format that is written here.
@@ -39,7 +39,10 @@ def build_checkpoint(run: Run, weights_only: bool) -> dict[str, Any]:
         VERSION_KEY: FORMAT_VERSION,
         "state_dict": _weights(run, window),
         "loops": write_loop_states(
-            position, progress, bool(getattr(module, "automatic_optimization", True)), _loader_states(run)
+            position,
+            progress,
+            automatic=bool(module.automatic_optimization),
+            loader_states=[] if run.train.combined is None else run.train.combined.loader_states(),
         ),
     }
     if not weights_only:
@@ -81,17 +84,6 @@ def callback_states(callbacks: list[Any]) -> dict[str, Any]:
             )
         states[callback.state_key] = state
     return states
-
-
-def is_stateful(loader: Any) -> bool:
-    """Whether a loader can tell where it stands and go on from there."""
-    return callable(getattr(loader, "state_dict", None)) and callable(getattr(loader, "load_state_dict", None))
-
-
-def _loader_states(run: Run) -> list[Any]:
-    if run.train.combined is None:
-        return []
-    return [loader.state_dict() for loader in run.train.combined.flattened if is_stateful(loader)]
 
 
 def _add_hyperparameters(owner: Any, checkpoint: dict[str, Any]) -> None:

@@ -17,11 +17,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from unstuck.messages import rank_zero_info, rank_zero_warn
-from unstuck.trainer.checkpoints.content import is_stateful
 from unstuck.trainer.checkpoints.random_state import restore
 from unstuck.trainer.checkpoints.restore import Resumption
 from unstuck.trainer.data.combined import iterate, iterate_single
-from unstuck.trainer.data.loaders import is_shuffled, length_of, skipping_loader
+from unstuck.trainer.data.loaders import is_shuffled, is_stateful, length_of, skipping_loader
 from unstuck.trainer.run import Run
 
 __all__ = ["begin_pass_again", "restore_between_epochs", "restore_modes_of"]
@@ -53,9 +52,14 @@ def begin_pass_again(run: Run, resumption: Resumption) -> None:
     numbers of what is seen again.
     """
     data, done = run.train, resumption.position.batches
-    own, states = resumption.own, resumption.own.get("pass")
+    states = resumption.own.get("pass")
     sources = run.trail.sources
     goes_on_itself = load_loader_states(run, resumption)
+    if resumption.position.is_last_batch:
+        data.batches = iter(())
+        run.trail.begin_pass()
+        restore_present(run, resumption)
+        return
     if states is not None:
         restore(states["begun"], sources)
     run.trail.begin_pass()
@@ -79,9 +83,14 @@ def begin_pass_again(run: Run, resumption: Resumption) -> None:
             )
         for _ in range(done):
             next(data.batches, None)
-    if "random" in own:
-        restore(own["random"], sources)
+    restore_present(run, resumption)
     _tell(run, done, doubt)
+
+
+def restore_present(run: Run, resumption: Resumption) -> None:
+    """Puts the random states back to those of the moment of the checkpoint, if it holds them."""
+    if "random" in resumption.own:
+        restore(resumption.own["random"], run.trail.sources)
 
 
 def _is_indexed_here(combined: Any) -> bool:
@@ -101,7 +110,7 @@ def _is_indexed_here(combined: Any) -> bool:
 def _pass_over_indices(run: Run, resumption: Resumption) -> Iterator[Any]:
     """A pass whose first batches are never loaded: their indices are drawn and dropped."""
     combined, done = run.train.combined, resumption.position.batches
-    own, states, sources = resumption.own, resumption.own.get("pass"), run.trail.sources
+    states, sources = resumption.own.get("pass"), run.trail.sources
     loader, indices = skipping_loader(combined.flattened[0], done)
     batches = iter(loader)
     if states is not None and states["drawn"] is not None:
@@ -113,8 +122,7 @@ def _pass_over_indices(run: Run, resumption: Resumption) -> Iterator[Any]:
             " can't be continued exactly: samples may come twice, others not at all in this epoch. Give it a generator"
             " of its own."
         )
-    if "random" in own:
-        restore(own["random"], sources)
+    restore_present(run, resumption)
     return iterate_single(batches, int(combined.num_batches), done)
 
 
@@ -153,15 +161,14 @@ def _tell(run: Run, done: int, doubt: str | None) -> None:
 
 def restore_between_epochs(run: Run, resumption: Resumption) -> None:
     """Puts back the random states of a checkpoint that was written between two epochs, or as one began."""
-    own, states = resumption.own, resumption.own.get("pass")
+    states = resumption.own.get("pass")
     if resumption.loader_states:
         load_loader_states(run, resumption)
     if states is not None:
         restore(states["begun"], run.trail.sources)
         run.trail.begin_pass()
         run.train.batches = iterate(run.train.combined)
-    if "random" in own:
-        restore(own["random"], run.trail.sources)
+    restore_present(run, resumption)
 
 
 def restore_modes_of(module: torch.nn.Module, names: list[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 from torch.utils import _pytree as pytree
 from typing_extensions import Self
 
-from unstuck.trainer.data.loaders import flatten_loaders, length_of, shut_down_workers
+from unstuck.trainer.data.loaders import flatten_loaders, is_stateful, length_of, shut_down_workers
 
 __all__ = ["CombinationMode", "CombinedLoader", "as_combined", "iterate", "iterate_single"]
 
@@ -53,6 +53,7 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
         self._mode: CombinationMode = mode
         self._limits: list[int | float] | None = None
         self._pass: Iterator[tuple[Any, int, int]] | None = None
+        self._states_before: list[Any] | None = None
         self.limits_each = False
         """Whether a limit ends its loader within a pass (which a shorter loader then may start anew), besides the pass.
         """
@@ -155,6 +156,29 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
         for index, batch in enumerate(batches):
             yield pytree.tree_unflatten(batch, spec), index, 0
 
+    def loader_states(self) -> list[Any]:
+        """The states of the loaders that have one, after the batch that a pass has given last."""
+        return self._present_states() if self._states_before is None else self._states_before
+
+    def _present_states(self) -> list[Any]:
+        return [loader.state_dict() for loader in self._flattened if is_stateful(loader)]
+
+    def one_ahead(self, steps: Iterator[tuple[Any, int, int]]) -> Iterator[tuple[Any, int, int, bool]]:
+        """A pass of unknown length, whose batches tell whether another one follows. The first is drawn at once."""
+        step = next(steps, None)
+        return self._one_ahead(steps, step, any(map(is_stateful, self._flattened)))
+
+    def _one_ahead(
+        self, steps: Iterator[tuple[Any, int, int]], step: tuple[Any, int, int] | None, keeps_states: bool
+    ) -> Iterator[tuple[Any, int, int, bool]]:
+        while step is not None:
+            if keeps_states:
+                self._states_before = self._present_states()
+            following = next(steps, None)
+            yield *step, following is None
+            step = following
+        self._states_before = None
+
     def reset(self) -> None:
         """Ends a pass, and the loaders' persistent workers."""
         self._pass = None
@@ -237,7 +261,7 @@ def iterate(combined: CombinedLoader, start: int = 0) -> Iterator[tuple[Any, int
     if start:
         steps = ((batch, index + start, position) for batch, index, position in steps)
     if math.isinf(number):
-        return _one_ahead(steps, next(steps, None))
+        return combined.one_ahead(steps)
     return _known(steps, int(number), start)
 
 
@@ -252,12 +276,3 @@ def _known(steps: Iterator[tuple[Any, int, int]], number: int, start: int) -> It
     last = number - 1
     for count, (batch, index, position) in zip(range(start, number), steps):  # noqa: B905 - as above
         yield batch, index, position, count == last
-
-
-def _one_ahead(
-    steps: Iterator[tuple[Any, int, int]], step: tuple[Any, int, int] | None
-) -> Iterator[tuple[Any, int, int, bool]]:
-    while step is not None:
-        following = next(steps, None)
-        yield *step, following is None
-        step = following

@@ -27,6 +27,7 @@ __all__ = [
     "flatten_loaders",
     "generators_of",
     "is_shuffled",
+    "is_stateful",
     "length_of",
     "loader_names",
     "seed_workers",
@@ -173,6 +174,11 @@ def is_shuffled(loader: Any) -> bool:
     if isinstance(sampler, DistributedSampler):
         return bool(sampler.shuffle)
     return isinstance(sampler, RandomSampler)
+
+
+def is_stateful(loader: Any) -> bool:
+    """Whether a loader can tell where it stands and go on from there."""
+    return callable(getattr(loader, "state_dict", None)) and callable(getattr(loader, "load_state_dict", None))
 
 
 def warn_if_evaluation_is_shuffled(loader: Any, name: str) -> None:

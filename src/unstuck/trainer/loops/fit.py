@@ -281,6 +281,7 @@ def _train_epoch(run: Run, continues: bool = False) -> None:
         if on_end is not None:
             on_end(outputs, batch, batch_idx)
         if save is not None:
+            progress.validation_follows = validates and _validation_is_due(run, is_last)
             save(outputs, batch, batch_idx)
         logbook.end_batch()
         if stop_at is not None and time.monotonic() >= stop_at:

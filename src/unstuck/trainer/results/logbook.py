@@ -105,6 +105,11 @@ class Logbook:
         self._publish()
         return to_scalars(self._published.progress_bar)
 
+    def logs_in_training(self, name: str) -> bool:
+        """Whether the training loop itself logs a metric under this name."""
+        store = self._stores.get("train")
+        return store is not None and store.has(name)
+
     # Runs and loops.
 
     def start(self, module: nn.Module | None, device: torch.device, reduce: Reduce | None = None) -> None:

@@ -145,6 +145,14 @@ class ResultStore:
         # The next batch isn't the first of the epoch.
         self._in_first_batch = True
 
+    def has(self, name: str) -> bool:
+        """Whether a step's or an epoch's value is published under a name."""
+        return any(
+            name in holder.settings[index].published_names(on_step)
+            for holder, index in self._places.values()
+            for on_step in (True, False)
+        )
+
     @property
     def on_step(self) -> bool:
         """Whether step values are published now, as opposed to epoch values."""
