@@ -7,6 +7,7 @@ from unstuck.callbacks.early_stopping import EarlyStopping
 from unstuck.callbacks.finetuning import BackboneFinetuning, BaseFinetuning
 from unstuck.callbacks.functions import LambdaCallback
 from unstuck.callbacks.gradient_accumulation import GradientAccumulationScheduler
+from unstuck.callbacks.gradient_monitor import GradientMonitor
 from unstuck.callbacks.learning_rate_monitor import LearningRateMonitor
 from unstuck.callbacks.model_checkpoint import ModelCheckpoint
 from unstuck.callbacks.model_summary import ModelSummary, RichModelSummary
@@ -28,6 +29,7 @@ __all__ = [
     "EarlyStopping",
     "GradientAccumulationScheduler",
     "LambdaCallback",
+    "GradientMonitor",
     "LearningRateMonitor",
     "ModelCheckpoint",
     "ModelSummary",

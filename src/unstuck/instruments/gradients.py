@@ -70,7 +70,10 @@ class _Layout:
 
 @dataclass
 class _Sweep:
-    """Norms that wait to be fetched: of the parameters in ``columns``, and what clipping did before they were taken."""
+    """Norms that wait to be fetched: of the parameters in ``columns``, and what clipping did before they were taken.
+
+    Those that were given by somebody else (``is_given``) were taken before clipping: ``later_clips`` is what it did.
+    """
 
     step: int
     rate: float
@@ -79,6 +82,8 @@ class _Sweep:
     clips: list[tuple[torch.Tensor, float, list[int] | None]]
     scale: torch.Tensor | None
     after: Sequence[torch.Tensor] = ()
+    is_given: bool = False
+    later_clips: list[tuple[torch.Tensor, float, list[int] | None]] = field(default_factory=list)
 
 
 @dataclass
@@ -156,7 +161,7 @@ class Gradients:
             return
         for optimizer in list(self._guard.optimizers.values()):
             known = self._followed.get(id(optimizer))
-            if known is not None and known.pace.waits():
+            if known is not None and (known.pace.waits() or known.swept_pass == self._clipping.passes):
                 continue
             if self._clipping.covers(parameters, optimizer):
                 self._sweep(known or self._follow(optimizer, frame), optimizer, frame)
@@ -196,10 +201,39 @@ class Gradients:
         if followed is None:
             return
         followed.record.steps += 1
-        if followed.closure and followed.pace.due():
-            self._sweep(followed, optimizer, frame)
+        if followed.swept_pass == self._clipping.passes:
+            if followed.sweeps and followed.sweeps[-1].is_given:
+                followed.sweeps[-1].later_clips = self._clipping.present(optimizer)
+        elif followed.closure and followed.pace.due():
+            self._sweep(followed, optimizer, frame, has_stepped=True)
         if followed.before is not None:
             self._end_sample(followed, optimizer)
+
+    def take(
+        self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]
+    ) -> None:
+        """Norms of the present gradients that somebody else has computed, before any clipping.
+
+        Args:
+            optimizer: whose gradients; one that isn't followed is none of ours.
+            parameters: those with a gradient.
+            norms: 2-norms of their unscaled gradients, scalars.
+        """
+        followed = self._followed.get(id(optimizer))
+        own = _parameters(optimizer)
+        if followed is None or followed.optimizer() is not optimizer or not _same(followed.layout, own):
+            return
+        begin = time.perf_counter()
+        column_of = dict(zip(map(id, own), followed.layout.columns, strict=True))
+        columns = [column_of[id(item)] for item in parameters]
+        device = norms[0].device
+        taken = [norm.detach().to(device, torch.float32, non_blocking=True) for norm in norms]
+        step = self._guard.steps
+        if followed.sweeps and followed.sweeps[-1].step == step:
+            followed.sweeps.pop()  # a closure is asked again
+        followed.sweeps.append(_Sweep(step, _rate(optimizer), columns, taken, [], None, is_given=True))
+        followed.swept_pass = self._clipping.passes
+        self._fetch_if_full(followed, begin)
 
     def fetch(self) -> None:
         """Bring what waits into the recording, and compare the weights with those at the start."""
@@ -237,7 +271,13 @@ class Gradients:
             return True
         return False
 
-    def _sweep(self, followed: _Followed, optimizer: torch.optim.Optimizer, frame: FrameType | None = None) -> None:
+    def _sweep(
+        self,
+        followed: _Followed,
+        optimizer: torch.optim.Optimizer,
+        frame: FrameType | None = None,
+        has_stepped: bool = False,
+    ) -> None:
         begin = time.perf_counter()
         parameters = _parameters(optimizer)
         layout = followed.layout
@@ -252,18 +292,21 @@ class Gradients:
             columns = [column for column, item in zip(columns, gradients, strict=True) if item is not None]
         followed.swept_pass = self._clipping.passes
         if present:
-            steps = self._guard.steps - 1 if followed.closure else self._guard.steps
+            steps = self._guard.steps - has_stepped
             norms = _norms(present, layout)  # type: ignore[arg-type] # None was left out
-            rate = max(float(group["lr"]) for group in optimizer.param_groups) if _has_rates(optimizer) else math.nan
+            rate = _rate(optimizer)
             clips = self._clipping.present(optimizer)
             scale = getattr(optimizer, "grad_scale", None)
             followed.sweeps.append(_Sweep(steps, rate, columns, norms, clips, scale))
-            waiting = len(followed.sweeps)
-            full = waiting >= _BLOCK or waiting * len(norms) >= _BLOCK_NORMS
-            if full or begin - followed.fetched_at > _BLOCK_SECONDS:
-                self._fetch(followed)
-                self._recording.flush_norms()
+            self._fetch_if_full(followed, begin)
         followed.pace.spent(time.perf_counter() - begin, self._step_seconds)
+
+    def _fetch_if_full(self, followed: _Followed, now: float) -> None:
+        waiting = len(followed.sweeps)
+        full = waiting >= _BLOCK or waiting * len(followed.sweeps[-1].norms) >= _BLOCK_NORMS
+        if full or now - followed.fetched_at > _BLOCK_SECONDS:
+            self._fetch(followed)
+            self._recording.flush_norms()
 
     def _follow(self, optimizer: torch.optim.Optimizer, frame: FrameType | None) -> _Followed:
         """Begin to follow an optimiser, or begin again because its parameters are others."""
@@ -397,6 +440,11 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return groups[0]["params"] if len(groups) == 1 else [item for group in groups for item in group["params"]]
 
 
+def _rate(optimizer: torch.optim.Optimizer) -> float:
+    """The largest learning rate of the groups, NaN where reading it would wait for the device."""
+    return max(float(group["lr"]) for group in optimizer.param_groups) if _has_rates(optimizer) else math.nan
+
+
 def _has_rates(optimizer: torch.optim.Optimizer) -> bool:
     return all(
         isinstance(group.get("lr"), (int, float)) or (isinstance(group.get("lr"), torch.Tensor) and group["lr"].is_cpu)
@@ -436,7 +484,7 @@ def _norms(gradients: list[torch.Tensor], layout: _Layout) -> list[torch.Tensor]
 
 def _waiting(sweep: _Sweep) -> list[torch.Tensor]:
     device = sweep.norms[0].device
-    others = [norm for norm, _, _ in sweep.clips]
+    others = [norm for norm, _, _ in (*sweep.clips, *sweep.later_clips)]
     if sweep.scale is not None:
         others.append(sweep.scale)
     return [*sweep.norms, *(item.detach().reshape(()).to(device) for item in others), *sweep.after]
@@ -449,6 +497,7 @@ def _row(sweep: _Sweep, numbers: Any, columns: int) -> list[float]:
     for column, norm in zip(sweep.columns, applied, strict=True):
         row[column] = norm
     clipped_by = [next(numbers) for _ in sweep.clips]
+    later_by = [next(numbers) for _ in sweep.later_clips]
     if sweep.scale is not None:
         scale = next(numbers)
         applied = [norm / scale for norm in applied]
@@ -459,6 +508,12 @@ def _row(sweep: _Sweep, numbers: Any, columns: int) -> list[float]:
         if 0.0 < factor < 1.0:
             for column in sweep.columns if covered is None else covered:
                 row[column] /= factor
+    for norm, (_, limit, covered) in zip(later_by, sweep.later_clips, strict=True):
+        factor = min(1.0, limit / (norm + 1e-6)) if math.isfinite(norm) else 1.0
+        applied = [
+            value * factor if covered is None or column in covered else value
+            for column, value in zip(sweep.columns, applied, strict=True)
+        ]
     row[0] = math.hypot(*(row[column] for column in sweep.columns))
     row[1] = math.hypot(*applied)
     if sweep.after:

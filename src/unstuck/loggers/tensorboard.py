@@ -169,6 +169,18 @@ class TensorBoardLogger(Logger):
                 raise ValueError(f"The metric {key!r} is a {type(value).__name__}, which is no number.") from error
 
     @rank_zero_only
+    def log_histogram(self, name: str, values: Tensor, step: int | None = None) -> None:
+        """Write a histogram.
+
+        Args:
+            name: its key.
+            values: the numbers, in a tensor of any shape.
+            step: at which they were there.
+        """
+        key = f"{self._prefix}{self.LOGGER_JOIN_CHAR}{name}" if self._prefix else name
+        self.experiment.add_histogram(key, values.detach().float().cpu(), step)
+
+    @rank_zero_only
     def log_graph(self, model: nn.Module, input_array: Tensor | None = None) -> None:
         """Write the model's graph, if the logger was told so.
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-__all__ = ["Precision"]
+__all__ = ["ClipObserver", "Precision"]
 
 Step = Callable[..., Any]
+
+
+class ClipObserver(Protocol):
+    """Looks at gradients when they are clipped."""
+
+    def clipping_begins(self, optimizer: Any, algorithm: str) -> Tensor | None:
+        """Clipping is about to act; returns the 2-norm of the gradients if it is known and needn't be computed."""
+
+    def clipped(self, optimizer: Any, algorithm: str, limit: float, norm: Tensor | None) -> None:
+        """Clipping has acted; with the norm before it, where it is by norm."""
 
 
 class Precision:
@@ -22,6 +32,12 @@ class Precision:
     :meth:`wrap_step` hands
     the user's method back, :attr:`converts_batches` and :attr:`scaler` are read once per run.
     """
+
+    @property
+    def clip_observers(self) -> list[ClipObserver]:
+        """Who is told of clipping; a list to be changed."""
+        observers: list[ClipObserver] = self.__dict__.setdefault("_clip_observers", [])
+        return observers
 
     precision: str = "32-true"
     scaler: Any = None
@@ -93,10 +109,23 @@ class Precision:
         if not parameters:
             # A skipped step has none, at which torch's clipping by value stumbles.
             return
-        if algorithm is None or algorithm == "norm":
-            torch.nn.utils.clip_grad_norm_(parameters, clip_val)
-        else:
+        algorithm = "norm" if algorithm is None or algorithm == "norm" else "value"
+        observers = self.clip_observers
+        known = [observer.clipping_begins(optimizer, algorithm) for observer in observers]
+        norm = next((norm for norm in known if norm is not None), None)
+        if algorithm != "norm":
             torch.nn.utils.clip_grad_value_(parameters, clip_val)
+        elif norm is not None and hasattr(torch.nn.utils.clip_grad, "_clip_grads_with_norm_"):
+            # Looked up here, since a watched run has put something around it.
+            torch.nn.utils.clip_grad._clip_grads_with_norm_(parameters, clip_val, norm)
+        else:
+            norm = torch.nn.utils.clip_grad_norm_(parameters, clip_val)
+        for observer in observers:
+            observer.clipped(optimizer, algorithm, clip_val, norm)
+
+    def gradient_scale(self, optimizer: Optimizer) -> Tensor | None:
+        """What the gradients of an optimiser are multiplied with in ``on_before_optimizer_step``; None: nothing."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold to go on exactly."""

@@ -101,6 +101,12 @@ class MixedPrecision(Precision):
                 " them itself inside of its step. Make it with `fused=False`."
             )
 
+    def gradient_scale(self, optimizer: Optimizer) -> Tensor | None:
+        if self.scaler is None or not _unscales_itself(optimizer):
+            return None
+        scale: Tensor | None = self.scaler._scale
+        return scale
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self.scaler is None else self.scaler.state_dict()
 
