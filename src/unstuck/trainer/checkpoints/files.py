@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import socket
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +35,8 @@ __all__ = [
 HYPERPARAMETERS = "hyper_parameters"
 """The key of the module's hyperparameters."""
 _TEMPORARY = ".tmp"
+_ARCHIVE = b"PK\x03\x04"
+_CHUNK = 2**20
 _CHECKPOINT_KEYS = ("state_dict", "pytorch-lightning_version", "global_step", "epoch")
 
 
@@ -153,10 +156,11 @@ def _try_to_write(write: Callable[[dict[str, Any], str], None], checkpoint: dict
     except OSError as error:
         raise _unwritable(path, error) from error
     except RuntimeError as error:
-        # torch's own writer tells of a full disk in this way.
-        if "PytorchStreamWriter" not in str(error) and "write" not in str(error):
+        # torch's own writer stumbles in its own way when the disk is full.
+        reason = error.__context__
+        if not isinstance(reason, OSError):
             raise
-        raise _unwritable(path, error) from error
+        raise _unwritable(path, reason) from error
 
 
 def _unwritable(path: Any, error: Exception) -> CheckpointError:
@@ -257,7 +261,11 @@ def load_file(
     with _opened(path) as file:
         _check_start(file, name)
         try:
-            checkpoint = torch.load(file, map_location=map_location, weights_only=weights_only is not False)
+            _check_sums(file)
+            with warnings.catch_warnings():
+                # Of other pickles torch warns before it refuses them, which is told below.
+                warnings.filterwarnings("ignore", "Detected pickle protocol")
+                checkpoint = torch.load(file, map_location=map_location, weights_only=weights_only is not False)
         except pickle.UnpicklingError as error:
             raise _not_plain(file, name, error) from error
         except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, OSError) as error:
@@ -313,7 +321,7 @@ def _neighbours(path: str) -> str:
 
 def _check_start(file: IO[bytes], name: str) -> None:
     """Tells files that are empty or of another kind by their first bytes."""
-    start = file.read(16)
+    start = file.read(64)
     file.seek(0)
     if not start:
         raise CheckpointError(f"{name} is empty (0 bytes): it was never written to its end. Use an earlier checkpoint.")
@@ -321,18 +329,46 @@ def _check_start(file: IO[bytes], name: str) -> None:
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 2**32:
         kind = "a safetensors file; load it with `safetensors.torch.load_file` and `module.load_state_dict`"
     elif start[:1] in b"{[<#-" or start.startswith(b"version https://git-lfs"):
-        kind = f"a text file (it begins with {start!r})"
+        kind = f"a text file (it begins with {start[:24]!r})"
     elif start.startswith((b"\x1f\x8b", b"\x89HDF", b"\x89PNG", b"\x93NUMPY", b"BZh", b"GGUF")):
         kind = f"a file of another kind (it begins with {start[:8]!r})"
     if kind is not None:
         raise CheckpointError(f"{name} is no checkpoint but {kind}.")
 
 
+def _check_sums(file: IO[bytes]) -> None:
+    """Compares the content with its check sums, which torch writes but doesn't look at.
+
+    Raises:
+        zipfile.BadZipFile: a part has changed since it was written.
+    """
+    if file.read(4) != _ARCHIVE:
+        file.seek(0)
+        return
+    with zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        wrong = [part for part in parts if not _is_intact(archive, part)]
+        # Where none is right, torch was told not to compute them.
+        if wrong and len(wrong) < len(parts):
+            raise zipfile.BadZipFile(f"its part {wrong[0].filename!r} isn't what was written")
+    file.seek(0)
+
+
+def _is_intact(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bool:
+    try:
+        with archive.open(part) as content:
+            while content.read(_CHUNK):
+                pass
+    except zipfile.BadZipFile:
+        return False
+    return True
+
+
 def _damaged(file: IO[bytes], name: str, error: Exception) -> CheckpointError:
     file.seek(0, os.SEEK_END)
     size = file.tell()
     file.seek(0)
-    is_archive = file.read(4) == b"PK\x03\x04"
+    is_archive = file.read(4) == _ARCHIVE
     file.seek(0)
     if is_archive and not zipfile.is_zipfile(file):
         what = f"is cut off: its {size} bytes have no end, so it wasn't written or copied whole"
@@ -346,7 +382,7 @@ def _damaged(file: IO[bytes], name: str, error: Exception) -> CheckpointError:
 
 def _not_plain(file: IO[bytes], name: str, error: Exception) -> CheckpointError:
     file.seek(0)
-    if file.read(4) != b"PK\x03\x04":
+    if file.read(4) != _ARCHIVE:
         return _damaged(file, name, error)
     file.seek(0)
     if not zipfile.is_zipfile(file):
