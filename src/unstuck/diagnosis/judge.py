@@ -20,9 +20,12 @@ from unstuck.diagnosis.rules import (
     loss_disconnected,
     loss_scale,
     loss_wrong_sign,
+    model_bad_init_scale,
     model_dead_units,
     model_frozen_parameters,
     model_no_gradient,
+    model_norm_misuse,
+    model_output_activation,
     model_saturated_units,
     model_symmetric_init,
     model_wrong_mode,
@@ -88,12 +91,15 @@ RULES: tuple[Rule, ...] = (
     loss_wrong_sign.rule,
     loss_activation_mismatch.rule,
     loss_broadcast.rule,
+    model_output_activation.rule,
     loss_scale.rule,
     optim_bad_hyperparameter.rule,
     optim_weight_decay.rule,
     optim_lr_too_high.rule,
     optim_lr_too_low.rule,
     optim_schedule_collapse.rule,
+    model_bad_init_scale.rule,
+    model_norm_misuse.rule,
 )
 """Every rule; each names findings of one code."""
 

@@ -76,6 +76,8 @@ def reach(anatomy: Anatomy, value: Value, depth: int = _DEPTH) -> Reach | None:
     if op.name in _RANGES:
         low, high = _RANGES[op.name]
         return Reach(low, high, op.name, index, op.inputs[0])
+    if op.name in ("lstm", "gru", "rnn"):
+        return _recurrent(value, index, op)
     if op.name in ("clamp", "clamp_min", "clamp_max", "hardtanh"):
         return _clamped(anatomy, index, op, depth)
     if op.name == "pow" and op.settings.get("exponent") == 2:
@@ -85,6 +87,14 @@ def reach(anatomy: Anatomy, value: Value, depth: int = _DEPTH) -> Reach | None:
     if op.name in MOVES or op.name in _KEEPING:
         return reach(anatomy, op.inputs[-1] if op.name == "copy" else op.inputs[0], depth - 1)
     return _shifted(anatomy, op, depth)
+
+
+def _recurrent(value: Value, index: int, op: Op) -> Reach | None:
+    """States of a recurrent layer, which lie between -1 and 1; the cells of an LSTM don't, nor what it projects."""
+    projected = any((item.name or "").rpartition(".")[2].startswith("weight_hr") for item in op.inputs)
+    if projected or (op.name == "lstm" and value.slot == 2) or op.settings.get("mode") == "RNN_RELU":
+        return None
+    return Reach(-1.0, 1.0, op.name, index, op.inputs[0])
 
 
 def _clamped(anatomy: Anatomy, index: int, op: Op, depth: int) -> Reach | None:
