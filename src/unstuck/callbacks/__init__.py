@@ -11,6 +11,7 @@ from unstuck.callbacks.gradient_monitor import GradientMonitor
 from unstuck.callbacks.learning_rate_monitor import LearningRateMonitor
 from unstuck.callbacks.model_checkpoint import ModelCheckpoint
 from unstuck.callbacks.model_summary import ModelSummary, RichModelSummary
+from unstuck.callbacks.overfit_verdict import OverfitVerdict
 from unstuck.callbacks.prediction_writer import BasePredictionWriter
 from unstuck.callbacks.progress import ProgressBar, RichProgressBar, RichProgressBarTheme, TQDMProgressBar
 from unstuck.callbacks.stochastic_weight_averaging import StochasticWeightAveraging
@@ -28,11 +29,12 @@ __all__ = [
     "EMAWeightAveraging",
     "EarlyStopping",
     "GradientAccumulationScheduler",
-    "LambdaCallback",
     "GradientMonitor",
+    "LambdaCallback",
     "LearningRateMonitor",
     "ModelCheckpoint",
     "ModelSummary",
+    "OverfitVerdict",
     "ProgressBar",
     "RichModelSummary",
     "RichProgressBar",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch.optim import Optimizer
 
-from unstuck.callbacks import Callback, ModelCheckpoint, RichModelSummary, RichProgressBar
+from unstuck.callbacks import Callback, ModelCheckpoint, OverfitVerdict, RichModelSummary, RichProgressBar
 from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.loggers import DummyLogger, Logger, configure_loggers
@@ -257,6 +257,7 @@ class Trainer:
         self._add_checkpoint_callback(enable_checkpointing)
         self._add_progress_bar(enable_progress_bar)
         self._add_model_summary(enable_model_summary)
+        self._add_overfit_verdict()
         self.callbacks = checkpoints_last(self.callbacks)
         self.ckpt_path: str | None = None
         """The checkpoint that the newest run began from, None without one."""
@@ -298,6 +299,11 @@ class Trainer:
             )
         if not own and enable_model_summary is not False:
             self.callbacks.append(RichModelSummary())
+
+    def _add_overfit_verdict(self) -> None:
+        if self._settings.limits.overfit is not None and not self._settings.barebones:
+            if not _named(self.callbacks, "OverfitVerdict"):
+                self.callbacks.append(OverfitVerdict())
 
     def _announce(self) -> None:
         """Tells what was read in which way and what is off."""
@@ -798,6 +804,11 @@ class Trainer:
     def is_last_batch(self) -> bool:
         """Whether the current training batch is the last of its epoch."""
         return self._progress.is_last_batch
+
+    @property
+    def validation_follows(self) -> bool:
+        """Whether a validation comes after this batch, in the hooks of callbacks that save at its end."""
+        return self._progress.validation_follows
 
     @property
     def should_stop(self) -> bool:
