@@ -98,7 +98,9 @@ class Module(LightningModule):
 
 torch.manual_seed(0)
 data = DataLoader(TensorDataset(torch.randn(64, 300)), batch_size=4, shuffle=True)
-saver = ModelCheckpoint(dirpath=sys.argv[1], every_n_train_steps=1, save_last=True, save_top_k=2, monitor="step", mode="max")
+saver = ModelCheckpoint(
+    dirpath=sys.argv[1], every_n_train_steps=1, save_last=True, save_top_k=2, monitor="step", mode="max"
+)
 Trainer(accelerator="cpu", logger=False, callbacks=[saver], enable_progress_bar=False, enable_model_summary=False,
         max_epochs=-1).fit(Module(), data, ckpt_path=None if len(sys.argv) < 3 else sys.argv[2])
 """
@@ -195,7 +197,7 @@ def test_address_of_another_filesystem() -> None:
     assert newest([path, "memory://checkpoints/last.ckpt", "memory://nothing.ckpt"]) is not None
     remove(path)
     assert not exists(path)
-    with pytest.raises(FileNotFoundError, match="memory://checkpoints/a.ckpt"):
+    with pytest.raises(FileNotFoundError, match=r"memory://checkpoints/a\.ckpt"):
         load_file(path)
 
 
@@ -258,7 +260,7 @@ def test_cut_off_file(share: float, tmp_path: Path) -> None:
     save_file(checkpoint(), path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(CheckpointError, match="0 bytes|cut off|isn't a file that torch") as caught:
+    with pytest.raises(CheckpointError, match=r"0 bytes|cut off|isn't a file that torch") as caught:
         load_file(path)
     assert str(path) in str(caught.value)
 

@@ -356,7 +356,7 @@ def test_other_length_of_an_epoch_is_told_with_numbers(tmp_path: Path) -> None:
     assert interrupted("on_train_batch_end", 3, tmp_path / "x.ckpt", validates=False)
     smaller = TensorDataset(torch.randn(16, 4), torch.randn(16, 1))
     with pytest.warns(UserWarning, match="after 3 batches of epoch 0") as caught:
-        trainer, module = fit(
+        _, module = fit(
             ckpt_path=tmp_path / "x.ckpt",
             loader=lambda: DataLoader(smaller, batch_size=4, shuffle=True),
             validates=False,

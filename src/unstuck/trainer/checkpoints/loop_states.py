@@ -153,7 +153,7 @@ def write_loop_states(
         },
         "epoch_loop.val_loop.state_dict": {},
         "epoch_loop.val_loop.batch_progress": {
-            "total": _counts(*[0 if validating else of_epoch] * 4),
+            "total": _counts(*[of_epoch] * 4),
             "current": _counts(*[0 if validating else last] * 4),
             "is_last_batch": last > 0 and not validating,
         },
@@ -234,6 +234,7 @@ def _infer_place(fit: dict[str, Any]) -> Place:
         return Place.EPOCH_START
     if batch["processed"] > batch["completed"]:
         return Place.BATCH_END
-    if fit["epoch_loop.val_loop.batch_progress"]["total"]["completed"] > 0:
+    validation = fit["epoch_loop.val_loop.batch_progress"]
+    if validation["total"]["completed"] > 0 and validation["current"]["ready"] > 0:
         return Place.VALIDATED
     return Place.BATCH_END if batch["ready"] == batch["completed"] else Place.COMPLETE

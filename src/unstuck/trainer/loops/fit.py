@@ -171,9 +171,6 @@ def _start_epoch(run: Run) -> None:
     prepare_training_batches(run)
     announce_epoch(run.train, progress.epochs_processed)
     progress.epochs_started = progress.epochs_processed + 1
-    progress.global_step_before_epoch = progress.global_step
-    progress.scheduler_steps_before_epoch = progress.scheduler_steps
-    progress.validation_batches_of_epoch = 0
     progress.place = Place.EPOCH_START
     call_hook(run.trainer, "on_train_epoch_start")
 
@@ -191,6 +188,9 @@ def _train_epoch(run: Run, continues: bool = False) -> None:
             _begin_training_pass(run)
         progress.batch_idx, progress.batches_ready, progress.is_last_batch = -1, 0, False
         progress.accumulating = False
+        progress.global_step_before_epoch = progress.global_step
+        progress.scheduler_steps_before_epoch = progress.scheduler_steps
+        progress.validation_batches_of_epoch = 0
     batches, run.train.batches = run.train.batches, None
     if progress.should_stop and _may_stop(run):
         batches = iter(())
