@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
 
-__all__ = ["INTERCEPTORS", "Frame", "add_user_root", "display_path", "is_user_code", "user_chain", "user_frame"]
+__all__ = [
+    "INTERCEPTORS",
+    "CallKey",
+    "Frame",
+    "add_user_root",
+    "call_key",
+    "display_path",
+    "is_user_code",
+    "user_chain",
+    "user_frame",
+]
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,20 @@ def user_chain(frame: FrameType | None, stop: FrameType | None = None) -> tuple[
             )
         frame = frame.f_back
     return tuple(reversed(chain))
+
+
+CallKey = tuple[tuple[CodeType, int], ...]
+"""Code and instruction of the user's innermost frames: the same for calls from the same place."""
+
+
+def call_key(frame: FrameType | None, depth: int = 3) -> CallKey:
+    """Where a call comes from: the ``depth`` innermost of the user's frames tell calls by the same helper apart."""
+    found: list[tuple[CodeType, int]] = []
+    while frame is not None and len(found) < depth:
+        if is_user_file(frame.f_code.co_filename):
+            found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
 
 
 def display_path(file: str, folder: str) -> str:

@@ -12,7 +12,7 @@ import torch
 from unstuck.places import Frame, is_user_file, user_chain
 from unstuck.program.attributes import own_attributes
 
-__all__ = ["Inventory", "find_models", "parameter_names", "plain_path"]
+__all__ = ["Inventory", "find_models", "named_modules_of_frames", "parameter_names", "plain_path"]
 
 
 class Inventory:
@@ -70,7 +70,7 @@ def find_models(
     """
     trained = {id(item) for optimizer in optimizers for group in optimizer.param_groups for item in group["params"]}
     found: dict[int, tuple[str, torch.nn.Module]] = {}
-    for name, module in _named_modules_of_frames(frame):
+    for name, module in named_modules_of_frames(frame):
         found.setdefault(id(module), (name, module))
     for called in more:
         if called is not None:
@@ -88,7 +88,8 @@ def find_models(
     return result
 
 
-def _named_modules_of_frames(frame: FrameType | None) -> list[tuple[str, torch.nn.Module]]:
+def named_modules_of_frames(frame: FrameType | None) -> list[tuple[str, torch.nn.Module]]:
+    """Modules that the user's frames from ``frame`` outwards hold, by variable or attribute, outermost first."""
     frames = []
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):

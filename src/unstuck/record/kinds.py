@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from unstuck.record.anatomy import Anatomy
+from unstuck.record.connections import Connections
 from unstuck.record.incident import SkippedStep, UnderflowRecord
 from unstuck.record.schedules import ScheduleRecord
+from unstuck.record.modes import EvaluationRecord, ModeRecord
+from unstuck.record.order import OrderRecord
 from unstuck.record.trials import LearningTrials
 from unstuck.record.fillings import Filling
 
@@ -15,6 +18,10 @@ __all__ = ["KINDS", "kind_named", "name_of_kind"]
 
 KINDS: Mapping[str, type[Any]] = {
     "anatomy": Anatomy,
+    "connections": Connections,
+    "evaluation": EvaluationRecord,
+    "mode": ModeRecord,
+    "step order": OrderRecord,
     "learning trials": LearningTrials,
     "schedule": ScheduleRecord,
     "filling": Filling,
