@@ -143,10 +143,46 @@ class Graph:
         part, name = self.part(layer.weight)
         return part is not None and name not in part.frozen
 
+    def module(self, path: str | None) -> ModelPart | None:
+        """The module of a path."""
+        return None if path is None else self._parts.get(path)
+
     def part(self, parameter: str | None) -> tuple[ModelPart | None, str]:
         """The module that owns a parameter, and the parameter's name there."""
         path, _, name = (parameter or "").rpartition(".")
         return self._parts.get(path), name
+
+    def leaf(self, layer: Layer, parameter: str | None) -> Value | None:
+        """One of a layer's parameters with its numbers, as the layer took it or before it was turned."""
+        value = next(
+            (item for item in self.anatomy.ops[layer.index].inputs if parameter and self.parameter(item) == parameter),
+            None,
+        )
+        while value is not None and value.leaf != "parameter":
+            value = None if value.op is None else self.anatomy.ops[value.op].inputs[0]
+        return value
+
+    def unit_dimension(self, layer: Layer) -> int:
+        """The dimension of a layer's weight along which its units lie."""
+        op = self.anatomy.ops[layer.index]
+        if layer.kind == "convolution":
+            return 1 if op.settings.get("transposed") else 0
+        if layer.kind != "linear":
+            return 0
+        value = next(value for value in op.inputs if self.parameter(value) == layer.weight)
+        factors = op.inputs[1:] if op.name in ("addmm", "baddbmm") else op.inputs
+        on_the_left = bool(factors) and factors[0] == value
+        turned = False
+        while value.leaf != "parameter" and value.op is not None:
+            turned ^= self.anatomy.ops[value.op].name in ("t", "transpose", "numpy_T", "mT")
+            value = self.anatomy.ops[value.op].inputs[0]
+        return int(turned) if on_the_left else int(not turned)
+
+    def units(self, layer: Layer) -> int:
+        """Units of a layer, 0 if that isn't known."""
+        part, name = self.part(layer.weight)
+        shape = part.parameters.get(name, ()) if part is not None else ()
+        return shape[self.unit_dimension(layer)] if len(shape) > 1 else 0
 
     # -- ways --------------------------------------------------------------------------------------------------------
 
@@ -195,6 +231,11 @@ class Graph:
     def made_at(self, parameter: str | None) -> tuple[Frame, ...]:
         """The user's lines down to the construction of the module that owns a parameter."""
         part, _ = self.part(parameter)
+        return self.made(None if part is None else part.path)
+
+    def made(self, path: str | None) -> tuple[Frame, ...]:
+        """The user's lines down to the construction of a module."""
+        part = self.module(path)
         while part is not None:
             chain = self.anatomy.chain(part.made_at)
             if chain or not part.path:

@@ -20,6 +20,7 @@ __all__ = [
     "largest_parameter",
     "losses_between",
     "middle",
+    "part_left",
     "relative_step",
     "rows_of",
 ]
@@ -92,6 +93,13 @@ def middle(values: Sequence[float]) -> float | None:
     """Median of the finite values, None if there is none."""
     finite = [value for value in values if math.isfinite(value)]
     return median(finite) if finite else None
+
+
+def part_left(recording: Recording) -> float | None:
+    """Loss at the end of the run over that at its start; None where that tells nothing (too few, not positive)."""
+    losses = [item.last[0] for item in recording.loss_series]
+    first, last = middle(losses[:8]), middle(losses[-max(8, len(losses) // 4) :])
+    return last / first if first is not None and last is not None and first > 0.0 else None
 
 
 def acting_clips(recording: Recording, optimizer: int) -> list[ClipRecord]:

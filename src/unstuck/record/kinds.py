@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unstuck.record.anatomy import Anatomy
+from unstuck.record.batch_sizes import BatchSizes
 from unstuck.record.connections import Connections
 from unstuck.record.incident import SkippedStep, UnderflowRecord
 from unstuck.record.schedules import ScheduleRecord
@@ -26,6 +27,7 @@ KINDS: Mapping[str, type[Any]] = {
     "schedule": ScheduleRecord,
     "filling": Filling,
     "skipped step": SkippedStep,
+    "batch sizes": BatchSizes,
     "underflow": UnderflowRecord,
 }
 """Names never change their meaning: old recordings are read by them."""

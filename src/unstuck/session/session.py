@@ -17,6 +17,7 @@ import torch
 from unstuck.diagnosis import judge
 from unstuck.diagnosis.incidents import all_incidents
 from unstuck.errors import MisconfigurationException
+from unstuck.instruments.batch_sizes import BatchSizesOfModels
 from unstuck.instruments.batches import Batches
 from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.connections import Connections
@@ -106,7 +107,8 @@ class Session:
         self._kept_steps = KeptSteps(self._guard, self._moments, self._inventory)
         probed: list[Listener] = [] if live or options.budget <= 0.0 else [self._kept_steps]
         probed.append(Schedules(self.recording, self._guard, gradients.index_of))
-        first: list[Listener] = [] if live else [self._first_steps, constructions]
+        self._batch_sizes = BatchSizesOfModels(self.recording, self._guard)
+        first: list[Listener] = [] if live else [self._first_steps, constructions, self._batch_sizes]
         half: list[Any] = []
         if not live:
             half.append(SkippedSteps(self._guard, self._on_skipped_step))
@@ -141,7 +143,7 @@ class Session:
         )
         self._stopped: str | None = None
         # what a Trainer knows of its position (epoch, global step), while one runs
-        self.describe: Callable[[], dict[str, Any]] | None = None
+        self._describe: Callable[[], dict[str, Any]] = dict
         self._started_at = 0.0
         self._excluded = 0.0
 
@@ -221,6 +223,15 @@ class Session:
         """A step of the user's loop works on ``batch``; told by the loop itself where no loader gives it."""
         self._moments.note(id(source), batch)
 
+    @contextmanager
+    def describing(self, describe: Callable[[], dict[str, Any]]) -> Iterator[None]:
+        """Inside, incidents are told with what a Trainer knows of its position: epoch, global step."""
+        before, self._describe = self._describe, describe
+        try:
+            yield
+        finally:
+            self._describe = before
+
     def _verdict(self, ending: Ending, elapsed: float) -> Verdict:
         findings = judge(self.recording)
         cost = None
@@ -256,7 +267,7 @@ class Session:
 
     def _wants_calls(self) -> bool:
         wanted = self._first_steps.wants_calls or self._moments.wants_calls or self._batches.wants_calls
-        return self._live is not None or wanted or self._modes.wants_evaluations
+        return self._live is not None or wanted or self._modes.wants_evaluations or self._batch_sizes.wants_calls
 
     def _on_incident(self, incident: Incident) -> None:
         begin = time.perf_counter()
@@ -271,7 +282,7 @@ class Session:
                 options=self.options,
                 trace=trace,
                 number=len(self.recording.incidents),
-                extra=None if self.describe is None else self.describe(),
+                extra=self._describe(),
             )
             self.recording.add_incident(record)
         finally:

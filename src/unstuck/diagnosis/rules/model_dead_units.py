@@ -110,7 +110,7 @@ def _finding(recording: Recording, course: Course, dead: list[Course]) -> Findin
 def _from_the_start(recording: Recording, course: Course) -> tuple[tuple[Frame, ...], str | None, str, str]:
     """(lines, parameter, what is said of the cause, remedy) of a layer that is dead before it is trained."""
     graph, layer = course.graph, course.layer
-    bias = _leaf(graph, course, layer.bias)
+    bias = graph.leaf(layer, layer.bias)
     taken = course.looks[0].taken
     if bias is not None and bias.high is not None and bias.mean is not None and bias.high < 0.0:  # noqa: SIM102
         if taken is None or bias.mean < -BELOW * taken[1]:
@@ -121,7 +121,7 @@ def _from_the_start(recording: Recording, course: Course) -> tuple[tuple[Frame, 
                 + ("" if taken is None else f", while what the layer adds to it varies by {taken[1]:.2g}"),
                 "begin the biases in front of a ReLU at zero; a prior belongs into the bias of the output layer alone",
             )
-    weight = _leaf(graph, course, layer.weight)
+    weight = graph.leaf(layer, layer.weight)
     why = "" if taken is None else f": what they take is {taken[0]:.3g} on average and varies by {taken[1]:.2g}"
     if weight is not None and weight.high is not None and weight.high <= 0.0:
         why = f": no weight in {layer.weight} is above zero"
@@ -135,15 +135,3 @@ def _from_the_start(recording: Recording, course: Course) -> tuple[tuple[Frame, 
 
 def _single(value: Value) -> float | None:
     return value.low if value.low == value.high else None
-
-
-def _leaf(graph: Graph, course: Course, parameter: str | None) -> Value | None:
-    """A parameter as the layer took it."""
-    if parameter is None:
-        return None
-    taken = graph.anatomy.ops[course.layer.index].inputs
-    value = next((item for item in taken if graph.parameter(item) == parameter), None)
-    while value is not None and value.leaf != "parameter" and value.op is not None:
-        inputs = graph.anatomy.ops[value.op].inputs
-        value = inputs[0] if inputs else None
-    return value

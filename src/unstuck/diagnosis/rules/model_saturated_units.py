@@ -14,7 +14,7 @@ from __future__ import annotations
 from unstuck.diagnosis.activations import Course, LargeStep, courses, largest_step
 from unstuck.diagnosis.fillings import filled_at
 from unstuck.diagnosis.layers import Graph
-from unstuck.diagnosis.optimizing import at_line, middle
+from unstuck.diagnosis.optimizing import at_line, part_left
 from unstuck.findings import Finding, Severity
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.recording import Recording
@@ -40,7 +40,8 @@ WIDE = 3.0
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding: the first layer in the order of execution, with how many there are."""
     graphs = [Graph(item) for item in recording.all(Anatomy)]
-    limit = MOST if _learned(recording) else MANY
+    learned = (part_left(recording) or 0.0) <= LEARNED
+    limit = MOST if learned else MANY
     found: list[tuple[Course, int, LargeStep | None]] = []
     for course in courses(graphs, ("sigmoid", "tanh")):
         if _is_gate(course) or sum(look.samples for look in course.looks) < FEW_SAMPLES:
@@ -51,7 +52,7 @@ def rule(recording: Recording) -> list[Finding]:
         large = None
         if since > 0:
             large = largest_step(recording, course.looks[since - 1].step, course.looks[since].step)
-            if large is None or large.size is None or large.size < 0.5 or _learned(recording):
+            if large is None or large.size is None or large.size < 0.5 or learned:
                 continue
         found.append((course, since, large))
     if not found:
@@ -126,9 +127,3 @@ def _fed(course: Course) -> float | None:
             made = graph.anatomy.ops[value.op].outputs
             return made[value.slot].std if value.slot < len(made) else None
     return None
-
-
-def _learned(recording: Recording) -> bool:
-    losses = [item.last[0] for item in recording.loss_series]
-    first, last = middle(losses[:8]), middle(losses[-max(8, len(losses) // 4) :])
-    return first is None or last is None or not last > LEARNED * first > 0.0

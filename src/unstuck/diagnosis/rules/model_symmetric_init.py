@@ -42,13 +42,14 @@ def rule(recording: Recording) -> list[Finding]:
     found = [
         layer
         for layer in _trained(graph)
-        if _units(graph, layer) >= FEWEST_UNITS and _stays(graph, anatomies[0], later, layer)
+        if graph.units(layer) >= FEWEST_UNITS and graph.after(layer.index) and _stays(graph, anatomies[0], later, layer)
     ]
     if not found:
         return []
     first = found[0]
-    units = _units(graph, first)
-    level = _constant(graph, first)
+    units = graph.units(first)
+    leaf = graph.leaf(first, first.weight)
+    level = leaf.low if leaf is not None and leaf.low == leaf.high else None
     said = f"the weights of all {units} units in {first.weight} begin equal" + (
         "" if level is None else f" ({level:.3g})"
     )
@@ -88,33 +89,10 @@ def _trained(graph: Graph) -> list[Layer]:
     return list(seen.values())
 
 
-def _dimension(graph: Graph, layer: Layer) -> int:
-    """The dimension of the weight along which the units lie."""
-    op = graph.anatomy.ops[layer.index]
-    if layer.kind == "convolution":
-        return 1 if op.settings.get("transposed") else 0
-    if layer.kind == "recurrent":
-        return 0
-    value = next(value for value in op.inputs if graph.parameter(value) == layer.weight)
-    turned = False
-    while value.leaf != "parameter" and value.op is not None:
-        turned ^= graph.anatomy.ops[value.op].name in ("t", "transpose", "numpy_T", "mT")
-        value = graph.anatomy.ops[value.op].inputs[0]
-    factors = op.inputs[1:] if op.name in ("addmm", "baddbmm") else op.inputs
-    on_the_left = bool(factors) and graph.parameter(factors[0]) == layer.weight
-    return int(turned) if on_the_left else int(not turned)
-
-
-def _units(graph: Graph, layer: Layer) -> int:
-    part, name = graph.part(layer.weight)
-    shape = part.parameters.get(name, ()) if part is not None else ()
-    return shape[_dimension(graph, layer)] if len(shape) > 1 else 0
-
-
 def _spread(graph: Graph, anatomy: Anatomy, layer: Layer) -> float | None:
     path, _, name = (layer.weight or "").rpartition(".")
     found = next((part.spread.get(name) for part in anatomy.parts if part.path == path), None)
-    return None if found is None else found[_dimension(graph, layer)]
+    return None if found is None else found[graph.unit_dimension(layer)]
 
 
 def _stays(graph: Graph, first: Anatomy, later: list[Anatomy], layer: Layer) -> bool:
@@ -122,13 +100,3 @@ def _stays(graph: Graph, first: Anatomy, later: list[Anatomy], layer: Layer) -> 
     looks = [(first, ALIKE), *((item, STILL_ALIKE) for item in later)]
     spreads = [(_spread(graph, item, layer), limit) for item, limit in looks]
     return all(spread is not None and spread <= limit for spread, limit in spreads)
-
-
-def _constant(graph: Graph, layer: Layer) -> float | None:
-    """The number that a weight was filled with, if it is one."""
-    for value in graph.anatomy.ops[layer.index].inputs:
-        while value.leaf != "parameter" and value.op is not None and graph.anatomy.ops[value.op].inputs:
-            value = graph.anatomy.ops[value.op].inputs[0]
-        if value.name == layer.weight and value.low is not None and value.low == value.high:
-            return value.low
-    return None
