@@ -7,27 +7,29 @@ from typing import Any
 
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.batch_sizes import BatchSizes
+from unstuck.record.batches import BatchesRecord
 from unstuck.record.connections import Connections
+from unstuck.record.fillings import Filling
 from unstuck.record.incident import SkippedStep, UnderflowRecord
-from unstuck.record.schedules import ScheduleRecord
 from unstuck.record.modes import EvaluationRecord, ModeRecord
 from unstuck.record.order import OrderRecord
+from unstuck.record.schedules import ScheduleRecord
 from unstuck.record.trials import LearningTrials
-from unstuck.record.fillings import Filling
 
 __all__ = ["KINDS", "kind_named", "name_of_kind"]
 
 KINDS: Mapping[str, type[Any]] = {
     "anatomy": Anatomy,
+    "learning trials": LearningTrials,
     "connections": Connections,
     "evaluation": EvaluationRecord,
     "mode": ModeRecord,
     "step order": OrderRecord,
-    "learning trials": LearningTrials,
     "schedule": ScheduleRecord,
+    "batches": BatchesRecord,
+    "batch sizes": BatchSizes,
     "filling": Filling,
     "skipped step": SkippedStep,
-    "batch sizes": BatchSizes,
     "underflow": UnderflowRecord,
 }
 """Names never change their meaning: old recordings are read by them."""
