@@ -14,6 +14,7 @@ import torch
 
 from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader
 from unstuck.callbacks import ModelCheckpoint
+from unstuck.errors import UnstuckError
 
 CALLBACKS: dict[str, Any] = {"ours": ModelCheckpoint, "theirs": pl.callbacks.ModelCheckpoint}
 
@@ -68,7 +69,7 @@ def outcome(
         warnings.simplefilter("ignore")
         try:
             trainer.fit(module, loader(), loader(8, shuffle=False))
-        except Exception as raised:
+        except (ValueError, RuntimeError, pl.utilities.exceptions.MisconfigurationException, UnstuckError) as raised:
             error = type(raised).__name__
     return {
         "calls": calls,
@@ -97,11 +98,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "default": ([{}], {}),
     "all": ([{"save_top_k": -1}], {}),
     "none": ([{"save_top_k": 0}], {}),
-    "none but last": ([{"save_top_k": 0, "save_last": True}], {}),
     "last": ([{"save_last": True}], {}),
     "link": ([{"save_last": "link"}], {}),
     "link of all": ([{"save_last": "link", "save_top_k": -1}], {}),
-    "link without top k": ([{"save_last": "link", "save_top_k": 0}], {}),
     "monitored": ([{"monitor": "score"}], {}),
     "top 2": ([{"monitor": "score", "save_top_k": 2}], {"max_epochs": 6}),
     "top 2 highest": ([{"monitor": "score", "save_top_k": 2, "mode": "max", "save_last": True}], {"max_epochs": 6}),
@@ -110,14 +109,8 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "steps and last": ([{"every_n_train_steps": 4, "save_last": True}], {}),
     "steps, monitored": ([{"every_n_train_steps": 4, "monitor": "step_score", "save_top_k": 2}], {}),
     "steps, accumulated": ([{"every_n_train_steps": 2, "save_top_k": -1}], {"accumulate_grad_batches": 2}),
-    "steps, value of the validation": (
-        [{"every_n_train_steps": 4, "monitor": "score", "save_top_k": -1}],
-        {"val_check_interval": 2},
-    ),
-    "steps at the epoch's end": ([{"every_n_train_steps": 6, "monitor": "val_loss", "save_top_k": -1}], {}),
     "every 2 epochs": ([{"every_n_epochs": 2, "save_top_k": -1}], {"max_epochs": 5}),
     "every 2 epochs and last": ([{"every_n_epochs": 2, "save_last": True}], {"max_epochs": 5}),
-    "no epochs but last": ([{"every_n_epochs": 0, "save_last": True}], {}),
     "validation twice": ([{"save_top_k": -1}], {"val_check_interval": 0.5}),
     "validation twice, monitored": ([{"monitor": "score", "save_top_k": 2}], {"val_check_interval": 0.5}),
     "validation every 2 epochs": ([{"save_top_k": -1}], {"check_val_every_n_epoch": 2, "max_epochs": 5}),
@@ -145,7 +138,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         {},
     ),
     "unknown monitor": ([{"monitor": "nothing"}], {}),
-    "unknown monitor, steps": ([{"monitor": "nothing", "every_n_train_steps": 4}], {}),
     "max steps": ([{"save_top_k": -1}], {"max_steps": 8}),
     "dry run": ([{"save_top_k": -1}], {"fast_dev_run": 2}),
     "sanity check": ([{"save_top_k": -1, "save_on_train_epoch_end": False}], {"num_sanity_val_steps": 2}),
@@ -159,3 +151,83 @@ def test_same_files_at_the_same_moments(case: str, tmp_path: Path) -> None:
     theirs = outcome(THEIRS, tmp_path / "theirs", callbacks, SCORES, **keywords)
     for key, value in theirs.items():
         assert repr(ours[key]) == repr(value), key
+
+
+def calls(tmp_path: Path, arguments: dict[str, Any], **keywords: Any) -> list[Any]:
+    calls: list[Any] = outcome(OURS, tmp_path, [arguments], SCORES, **keywords)["calls"]
+    return calls
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"save_top_k": 0}, {"every_n_epochs": 0}, {"save_top_k": 0, "save_last": "link"}]
+)
+def test_where_only_the_last_is_kept_it_is_saved_in_every_epoch(arguments: dict[str, Any], tmp_path: Path) -> None:
+    """Lightning saves it at the end of the training only, when it is too late for a run that was killed."""
+    saved = calls(tmp_path, {"save_last": True, **arguments})
+    assert saved == [("last.ckpt", 6, 0, "train"), ("last.ckpt", 12, 1, "train"), ("last.ckpt", 18, 2, "train")]
+
+
+def test_value_of_a_validation_belongs_to_the_weights_that_had_it(tmp_path: Path) -> None:
+    """Where a validation follows the step that is saved, Lightning mostly takes the value of the one before."""
+    arguments = {"every_n_train_steps": 4, "monitor": "score", "save_top_k": -1}
+    result = outcome(OURS, tmp_path, [arguments], SCORES, val_check_interval=2)
+    assert [(step, stage) for _, step, _, stage in result["calls"]] == [
+        (4, "validate"),
+        (8, "validate"),
+        (12, "validate"),
+        (16, "validate"),
+    ]
+    # Validations come after the steps 2, 4, 6, ...; the third score is NaN, the 8th is the first again.
+    assert list(result["states"][0]["best_k_models"].values()) == pytest.approx([1.0, 2.0, 4.0, 3.0])
+
+
+def test_monitor_that_no_validation_logs_is_an_error(tmp_path: Path) -> None:
+    result = outcome(OURS, tmp_path, [{"monitor": "nothing", "every_n_train_steps": 6}], SCORES)
+    assert result["error"] == "MisconfigurationException" and result["calls"] == []
+
+
+TEMPLATES = [
+    None,
+    "{epoch}",
+    "{epoch:02d}-{val_loss:.2f}",
+    "{missing:.3f}",
+    "{val/acc:.1f}",
+    "{a}{ab}",
+    "plain",
+    "{epoch:>5}-{val_loss:.3e}",
+    "last-{step:05d}",
+]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("insert", [True, False])
+def test_names_are_lightnings(template: str | None, insert: bool) -> None:
+    metrics = {"epoch": torch.tensor(3), "step": 7, "val_loss": torch.tensor(0.1256), "val/acc": 0.5, "a": 1, "ab": 2.5}
+    for folder in (None, "/x/y", "memory://bucket/y"):
+        ours, theirs = (
+            library(dirpath=folder, filename=template, auto_insert_metric_name=insert) for library in CALLBACKS.values()
+        )
+        for options in ({}, {"ver": 2}, {"filename": "{epoch}"}, {"prefix": "pre"}):
+            expected = theirs.format_checkpoint_name(metrics, **options)
+            assert ours.format_checkpoint_name(metrics, **options) == expected
+        assert (ours.dirpath, ours.state_key) == (theirs.dirpath, theirs.state_key)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"save_top_k": -2},
+        {"save_top_k": 2},
+        {"mode": "best"},
+        {"every_n_train_steps": -1},
+        {"every_n_epochs": -1},
+        {"every_n_train_steps": 1, "every_n_epochs": 1},
+        {"every_n_train_steps": 2, "train_time_interval": timedelta(1)},
+    ],
+    ids=str,
+)
+def test_same_arguments_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(pl.utilities.exceptions.MisconfigurationException):
+        CALLBACKS["theirs"](**arguments)
+    with pytest.raises(UnstuckError, match=next(iter(arguments))):
+        ModelCheckpoint(**arguments)

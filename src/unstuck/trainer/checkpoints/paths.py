@@ -39,7 +39,7 @@ def select_path(
         ValueError: "best" without a callback that could know it, or "hpc".
         MisconfigurationException: "best", but nothing was saved.
     """
-    call = f"`Trainer.{method}(ckpt_path={None if ckpt_path is None else os.fspath(ckpt_path)!r})`"
+    call = f"`Trainer.{method}(ckpt_path={(str(ckpt_path) if isinstance(ckpt_path, Path) else ckpt_path)!r})`"
     if ckpt_path is None:
         if has_model or method == "fit":
             return None
@@ -60,7 +60,7 @@ def select_path(
     if str(ckpt_path).startswith("registry"):
         raise ValueError(f"{call}: model registries aren't available. Pass a path.")
     if not isinstance(ckpt_path, (str, os.PathLike)):
-        raise TypeError(f"{call}: should be a path, 'best' or 'last', got a {type(ckpt_path).__name__}.")
+        raise TypeError(f"{call}: should be a path, 'best' or 'last', got {ckpt_path!r}.")
     return os.fspath(ckpt_path)
 
 
