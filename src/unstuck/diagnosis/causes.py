@@ -115,7 +115,7 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "optim.lr-too-high": ("optim.exploding-gradient", "model.dead-units", "model.saturated-units"),
     "numerics.nonfinite-backward": ("numerics.scaler-stuck",),
     "numerics.nonfinite-forward": ("numerics.scaler-stuck",),
-    "model.dead-units": ("optim.vanishing-gradient", "optim.lr-too-low", "model.input-ignored"),
+    "model.dead-units": ("optim.vanishing-gradient", "optim.lr-too-low"),
     "model.saturated-units": ("optim.vanishing-gradient", "optim.lr-too-low"),
     "optim.vanishing-gradient": ("optim.lr-too-low",),
 }
