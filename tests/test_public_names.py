@@ -28,6 +28,7 @@ PUBLIC: dict[str, set[str]] = {
         "CheckpointError",
         "MisconfigurationError",
         "MisconfigurationException",
+        "NonFiniteError",
         "RecordError",
         "ScriptError",
         "UnstuckError",

@@ -20,7 +20,9 @@ def all_incidents(recording: Recording) -> list[IncidentRecord]:
 
 
 def severity_of(recording: Recording, incident: IncidentRecord) -> Severity:
-    """An error, but merely worth knowing where a loss scaler has dropped the step, so that nothing was spoilt."""
+    """An error; a warning in an evaluation, which spoils no weights; worth knowing where a loss scaler drops the step."""
+    if incident.kind == "evaluation":
+        return Severity.WARNING
     return Severity.ERROR if any(item is incident for item in recording.incidents) else Severity.INFO
 
 
@@ -37,7 +39,7 @@ def code_of(incident: IncidentRecord) -> str | None:
         return "data.nonfinite-input"
     # where the loss wasn't seen (gradients made by torch.autograd.grad or torch.func), the operation tells
     unseen = incident.loss is None and origin is not None and origin.op is not None
-    forward = origin.phase == "forward" if unseen and origin is not None else incident.kind == "loss"
+    forward = origin.phase == "forward" if unseen and origin is not None else incident.kind in ("loss", "evaluation")
     return "numerics.nonfinite-forward" if forward else "numerics.nonfinite-backward"
 
 
@@ -84,7 +86,7 @@ def operation_finding(recording: Recording, code: str, incident: IncidentRecord,
 
 def evidence_of(incident: IncidentRecord, origin: Origin | None) -> dict[str, Any]:
     """The numbers of an incident."""
-    evidence: dict[str, Any] = {}
+    evidence: dict[str, Any] = dict(incident.extra)
     if incident.loss is not None:
         evidence["loss"] = incident.loss
     if origin is not None:
@@ -130,6 +132,11 @@ def incident_notes(incident: IncidentRecord) -> tuple[str, ...]:
         notes.append(
             f"it was noticed up to {incident.late} steps late, because looking every step would have cost too much; "
             "run again with --rerun to find the exact step"
+        )
+    if incident.kind == "evaluation":
+        notes.append(
+            f"{incident.extra.get('value')} of {incident.extra.get('method')}, loader {incident.extra.get('loader')}: "
+            "training went on, the weights aren't touched"
         )
     if incident.kind in ("loss", "gradient") and incident.origin is None:
         reason = incident.reasons[0] if incident.reasons else "no operation was found on the way back"

@@ -95,6 +95,7 @@ class Incident:
         chain: the user's lines at the moment of the declaration.
         draws: (index in the epoch, batch) of the batches drawn for the step.
         scale: by which a loss scaler has multiplied the losses.
+        partial: the backward call has raised (torch's anomaly mode), so not all of its gradients are there.
     """
 
     kind: str
@@ -107,6 +108,7 @@ class Incident:
     chain: tuple[Frame, ...]
     draws: tuple[tuple[int, Any], ...]
     scale: float = 1.0
+    partial: bool = False
 
 
 class _Known(NamedTuple):
@@ -143,6 +145,7 @@ class Guard:
         self._scaler: Any = None
         self._marks: tuple[tuple[int, CodeType, int], ...] = ()
         self._closure: torch.optim.Optimizer | None = None
+        self._passes_before = 0
         self._culprit: Backward | None = None
         self._alarm = False  # a bad loss or gradient is waiting for a step that takes it
         self._declared: set[str] = set()
@@ -265,10 +268,16 @@ class Guard:
             self._meet(optimizer)
         if closure is not None:
             self._closure = optimizer
+            self._passes_before = self.passes
             return
         if skips_itself(optimizer):
             return
         self._check(optimizer, frame)
+
+    def closure_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        # one that has computed gradients itself was looked at when they were there
+        if self.passes == self._passes_before and not skips_itself(optimizer):
+            self._check(optimizer, frame)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._closure = None

@@ -54,13 +54,14 @@ class Moment(NamedTuple):
     """A point from which the program can be continued.
 
     Attributes:
-        kind: ``forward``, ``draw`` or ``step``.
+        kind: ``forward``, ``draw``, ``step``, or ``call`` where the program's own function can be called again.
         frames: the call chain, innermost first.
         random_state: taken at that point; None where the first module call's serves.
         module, args, kwargs: of the call, for ``forward``.
         direct: the innermost frame called the module itself, with nothing of a library between.
         autocast: devices on which the call was under autocast, with the number format.
         batch, position: the batch and how many the loader had given before, for ``draw``.
+        call: what to call again, for ``call``.
     """
 
     kind: str
@@ -73,6 +74,7 @@ class Moment(NamedTuple):
     batch: Any = None
     position: int = 0
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
+    call: Callable[[], Any] | None = None
 
 
 class Draw(NamedTuple):

@@ -23,7 +23,7 @@ from unstuck.trials.replay.routes import lines_at, user_lines
 from unstuck.trials.tracing import OpTrace
 from unstuck.trials.update import explain_update
 
-__all__ = ["explain", "explain_skipped_step", "explain_zero_gradients"]
+__all__ = ["explain", "explain_skipped_step", "explain_zero_gradients", "nonfinite_in"]
 
 
 def explain(
@@ -35,6 +35,8 @@ def explain(
     options: SessionOptions,
     trace: OpTrace | None,
     number: int,
+    extra: dict[str, Any] | None = None,
+    rebuild: dict[str, Any] | None = None,
 ) -> IncidentRecord:
     """Everything that can be told of an incident.
 
@@ -47,10 +49,12 @@ def explain(
         options: of the session; the incident is saved below its folder.
         trace: a live trace of the step, in a second run.
         number: of incidents before.
+        extra: what a trainer knows of its position.
+        rebuild: what another process needs to make the program's module again.
     """
     forward = moments.forward
     models = find_models(frame, optimizers, [forward.module if forward is not None else None])
-    sample, key = _nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
+    sample, key = nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
     backward = incident.backward
     record = IncidentRecord(
         kind=incident.kind,
@@ -62,6 +66,7 @@ def explain(
         draw_chain=user_lines(moments.draw),
         batch_sample=sample,
         batch_key=key,
+        extra=extra or {},
     )
     if incident.kind in ("parameter", "state"):
         record = changed(record, update=explain_update(incident.optimizer, parameter_names(models)))
@@ -81,7 +86,7 @@ def explain(
             reasons=outcome.reasons,
             precision=outcome.precision,
         )
-    return _saved(record, incident, moments, models, optimizers, options, f"incident-{number}")
+    return _saved(record, incident, moments, models, optimizers, options, f"incident-{number}", rebuild)
 
 
 def explain_skipped_step(
@@ -108,7 +113,7 @@ def explain_skipped_step(
     outcome = replay_unscaled(incident, scaler, program)
     if outcome is None or outcome.origin is None:
         return None
-    sample, key = _nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
+    sample, key = nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
     record = IncidentRecord(
         kind=outcome.kind,
         step=incident.step,
@@ -207,7 +212,7 @@ def _batch_index(incident: Incident) -> int | None:
     return incident.draws[-1][0] if incident.draws else None
 
 
-def _nonfinite_in(batch: Any) -> tuple[int | None, str | None]:
+def nonfinite_in(batch: Any) -> tuple[int | None, str | None]:
     """(first sample, key path) of NaN or infinity in a batch."""
     leaves, _ = tree_flatten_with_path(batch)
     tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -228,6 +233,7 @@ def _saved(
     optimizers: list[torch.optim.Optimizer],
     options: SessionOptions,
     name: str,
+    rebuild: dict[str, Any] | None = None,
 ) -> IncidentRecord:
     if options.out is None:
         return record
@@ -239,7 +245,7 @@ def _saved(
     states = [item.random_state for item in (forward, moments.draw, moments.step) if item is not None]
     start = next((item for item in states if item is not None), None)
     try:
-        save_incident(folder, record, models, optimizers, batches, start, options.script)
+        save_incident(folder, record, models, optimizers, batches, start, options.script, rebuild)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         return changed(record, reasons=(*record.reasons, f"the incident could not be saved: {error}"))
     return changed(record, folder=str(folder))

@@ -17,7 +17,6 @@ import torch
 from unstuck.diagnosis import judge
 from unstuck.diagnosis.incidents import all_incidents
 from unstuck.errors import MisconfigurationException
-from unstuck.instruments.batch_sizes import BatchSizesOfModels
 from unstuck.instruments.batches import Batches
 from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.connections import Connections
@@ -107,8 +106,7 @@ class Session:
         self._kept_steps = KeptSteps(self._guard, self._moments, self._inventory)
         probed: list[Listener] = [] if live or options.budget <= 0.0 else [self._kept_steps]
         probed.append(Schedules(self.recording, self._guard, gradients.index_of))
-        self._batch_sizes = BatchSizesOfModels(self.recording, self._guard)
-        first: list[Listener] = [] if live else [self._first_steps, constructions, self._batch_sizes]
+        first: list[Listener] = [] if live else [self._first_steps, constructions]
         half: list[Any] = []
         if not live:
             half.append(SkippedSteps(self._guard, self._on_skipped_step))
@@ -267,7 +265,7 @@ class Session:
 
     def _wants_calls(self) -> bool:
         wanted = self._first_steps.wants_calls or self._moments.wants_calls or self._batches.wants_calls
-        return self._live is not None or wanted or self._modes.wants_evaluations or self._batch_sizes.wants_calls
+        return self._live is not None or wanted or self._modes.wants_evaluations
 
     def _on_incident(self, incident: Incident) -> None:
         begin = time.perf_counter()

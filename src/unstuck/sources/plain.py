@@ -38,6 +38,8 @@ class PlainSource:
     Args:
         bus: what to tell.
         compiled: models have been compiled before, so that no module hook may be set.
+        wants_calls: whether the first module call of a pass is of interest.
+        wants_closures: whether gradients are there that a step with a closure may take as they are.
 
     Attributes:
         loading: loaders at work on a batch, in this process.
@@ -45,10 +47,15 @@ class PlainSource:
     """
 
     def __init__(
-        self, bus: Bus | ScopedBus, compiled: bool = False, wants_calls: Callable[[], bool] = lambda: True
+        self,
+        bus: Bus | ScopedBus,
+        compiled: bool = False,
+        wants_calls: Callable[[], bool] = lambda: True,
+        wants_closures: Callable[[], bool] = lambda: False,
     ) -> None:
         self._bus = bus
         self._wants_calls = wants_calls
+        self._wants_closures = wants_closures
         self._begin_compiled = compiled
         self._patches = Patches()
         self._hooks = module_hooks._global_forward_pre_hooks
@@ -177,10 +184,30 @@ class PlainSource:
 
     # -- optimisers --------------------------------------------------------------------------------------------------
 
-    def _step_begins(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not _compiling():
-            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-            self._bus.step_begins(optimizer, closure, sys._getframe(1))
+    def _step_begins(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if _compiling():
+            return None
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        asked = closure is not None and self._wants_closures()
+        self._bus.step_begins(optimizer, closure, sys._getframe(1))
+        if not asked:
+            return None
+        # a trainer's closure that prepares gradients which are there already: what it leaves is what the step takes
+        told = self._wrap_closure(optimizer, closure)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": told}
+        return (args[0], told, *args[2:]), kwargs
+
+    def _wrap_closure(self, optimizer: torch.optim.Optimizer, closure: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(closure)
+        def told(*args: Any, **kwargs: Any) -> Any:
+            result = closure(*args, **kwargs)
+            self._bus.closure_ended(optimizer, sys._getframe(1))
+            return result
+
+        return told
 
     def _step_ended(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not _compiling():

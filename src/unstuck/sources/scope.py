@@ -147,6 +147,10 @@ class ScopedBus:
         if self._holds(optimizer):
             self._bus.step_begins(optimizer, closure, frame)
 
+    def closure_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        if self._holds(optimizer):
+            self._bus.closure_ended(optimizer, frame)
+
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         if self._holds(optimizer):
             self._bus.step_ended(optimizer, frame)

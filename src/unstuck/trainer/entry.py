@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from unstuck.errors import MisconfigurationException
+from unstuck.errors import MisconfigurationException, NonFiniteError
 from unstuck.messages import rank_zero_info
 from unstuck.trainer.checkpoints.restore import restore_states, restore_training
 from unstuck.trainer.config import check_callbacks, checkpoints_last
@@ -53,7 +53,7 @@ def execute(run: Run) -> Any:
         with ExitStack() as around:
             if loop is fit and run.settings.detect_anomaly is True:
                 around.enter_context(torch.autograd.set_detect_anomaly(True))
-            if loop is fit:
+            if run.state.fn != TrainerFn.PREDICTING:
                 around.enter_context(watched(run))
             results = loop(run)
         _finish(run)
@@ -262,6 +262,7 @@ def _fail(run: Run, error: BaseException) -> None:
         *(partial(call_exception_hook, callback) for callback in run.trainer.callbacks),
         lambda: call_datamodule_hook(run.datamodule, "on_exception", error),
         finalize_loggers,
+        *(_teardown_hooks(run) if isinstance(error, NonFiniteError) else ()),
         lambda: _release(run),
         lambda: None if run.profiler is None else run.profiler.describe(),
     ]
@@ -272,6 +273,14 @@ def _fail(run: Run, error: BaseException) -> None:
             _attach_note(error, second)
     run.module.__dict__["_current_fx_name"] = None
     run.state.stage = None
+
+
+def _teardown_hooks(run: Run) -> list[Callable[[], Any]]:
+    """The hooks of an ordinary end: a run that was asked to end at an incident has ended as it should."""
+    return [
+        lambda: call_datamodule_hook(run.datamodule, "teardown", stage=run.state.fn),
+        lambda: call_hook(run.trainer, "teardown", stage=run.state.fn),
+    ]
 
 
 def _attach_note(error: BaseException, second: Exception) -> None:

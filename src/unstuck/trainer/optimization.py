@@ -22,6 +22,7 @@ from unstuck.messages import rank_zero_warn
 from unstuck.places import display_path
 from unstuck.profilers.actions import profiled
 from unstuck.trainer.hooks import bind_hook, has_own
+from unstuck.trainer.watching import StepWatcher
 
 if TYPE_CHECKING:
     from unstuck.trainer.run import Run
@@ -178,8 +179,9 @@ def bind_before_step(run: Run) -> Callable[[Optimizer], None] | None:
     clip_val, algorithm = settings.gradient_clip_val, settings.gradient_clip_algorithm
     own_clipping = has_own("configure_gradient_clipping", module) or has_own("clip_gradients", module)
     scope = module.__dict__
+    watcher = run.watcher
     if not module.automatic_optimization or not (own_clipping or clip_val):
-        return hook
+        return hook if watcher is None else _watched(hook, watcher)
 
     def clip(optimizer: Optimizer) -> None:
         if not own_clipping:
@@ -191,14 +193,27 @@ def bind_before_step(run: Run) -> Callable[[Optimizer], None] | None:
         scope["_current_fx_name"] = before
 
     clip = profiled(run.profiler, f"[LightningModule]{type(module).__name__}.configure_gradient_clipping", clip)
-    if hook is None:
-        return clip
 
     def before_step(optimizer: Optimizer) -> None:
-        hook(optimizer)
+        if hook is not None:
+            hook(optimizer)
         clip(optimizer)
 
-    return before_step
+    return before_step if watcher is None else _watched(before_step, watcher)
+
+
+def _watched(before_step: Callable[[Optimizer], None] | None, watcher: StepWatcher) -> Callable[[Optimizer], None]:
+    """The watcher looks last, at what the step will take."""
+    look = watcher.before_step
+    if before_step is None:
+        return look
+    before = before_step
+
+    def watched(optimizer: Optimizer) -> None:
+        before(optimizer)
+        look(optimizer)
+
+    return watched
 
 
 def bind_backward(run: Run) -> Callable[..., None]:
@@ -212,7 +227,9 @@ def bind_backward(run: Run) -> Callable[..., None]:
     own = module.backward if has_own("backward", module) else None
     scope = module.__dict__
     scales = precision.scaler is not None
-    if before is None and after is None and own is None and not scales:
+    watcher = run.watcher
+    explains = watcher is not None and run.settings.detect_anomaly is True
+    if before is None and after is None and own is None and not scales and not explains:
         return torch.Tensor.backward
 
     def backward(loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -221,13 +238,21 @@ def bind_backward(run: Run) -> Callable[..., None]:
         if before is not None:
             before(loss)
         if own is None:
-            loss.backward(*args, **kwargs)
+            try:
+                loss.backward(*args, **kwargs)
+            except RuntimeError:
+                if explains:
+                    assert watcher is not None
+                    watcher.backward_failed()
+                raise
         else:
             name = scope["_current_fx_name"]
             scope["_current_fx_name"] = "backward"
             own(loss, *args, **kwargs)
             scope["_current_fx_name"] = name
         if after is not None:
+            if watcher is not None:
+                watcher.after_backward()
             after()
 
     return backward
@@ -262,6 +287,7 @@ class AutomaticStep:
         "_scope",
         "_training_step",
         "_wants_outputs",
+        "_watcher",
         "_wrapped",
         "_zeroes",
         "nones",
@@ -294,6 +320,7 @@ class AutomaticStep:
             action = f"[LightningModule]{type(module).__name__}.optimizer_step"
             self._own_optimizer_step = profiled(run.profiler, action, module.optimizer_step)
         self._said = run.said
+        self._watcher = run.watcher
         self.takes_batch_idx = takes_batch_idx
         self._wants_outputs = wants_outputs
         self._args: tuple[Any, ...] = ()
@@ -324,6 +351,9 @@ class AutomaticStep:
         self._result = None
         self.prepares_step = False
         self.steps += 1
+        watcher = self._watcher
+        if watcher is not None:
+            watcher.begin(self._args, batch_idx)
         if accumulating:
             self()
         elif self._own_optimizer_step is not None:
@@ -339,6 +369,8 @@ class AutomaticStep:
             else:
                 self._precision.optimizer_step(self._optimizer, self, self._before_step or _nothing)
             self._progress.global_step += 1
+        if watcher is not None:
+            watcher.end(self._optimizer, not accumulating, self._precision.skipped_step)
         # The batch must not live until the next one is there.
         self._args = ()
         outputs = self._outputs() if self._wants_outputs else {}
@@ -359,9 +391,14 @@ class AutomaticStep:
         if self._zeroes:
             self._zero_grad()
         if loss is not None:
+            watcher = self._watcher
+            if watcher is not None:
+                watcher.see_loss(loss)
             if self._accumulate != 1:
                 loss = loss / self._accumulate
             self._backward(loss)
+            if watcher is not None and (watcher.suspects or self._accumulate != 1):
+                watcher.after_backward()
             loss = loss.detach()
         if self.prepares_step and self._before_step is not None:
             self._before_step(self._optimizer)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unstuck.trainer.settings import Settings
     from unstuck.trainer.state import Progress, TrainerState
     from unstuck.trainer.trainer import Trainer
-    from unstuck.trainer.watching import StepWatcher
+    from unstuck.trainer.watching import EvaluationWatcher, StepWatcher
 
 __all__ = ["Run", "StageData"]
 
@@ -90,4 +90,6 @@ class Run:
     said: set[str] = field(default_factory=set)
     """Messages that are told once per run."""
     watcher: StepWatcher | None = None
-    """Looks for values that aren't finite, None where nobody does."""
+    """Looks for values that aren't finite in automatic optimisation, None where nobody does."""
+    evaluation_watcher: EvaluationWatcher | None = None
+    """The same for validations and tests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 from unstuck.trainer.config import LoopBounds
 from unstuck.trainer.data.limits import BatchLimits
@@ -25,7 +26,7 @@ class Settings:
     gradient_clip_val: float | None
     gradient_clip_algorithm: str | None
     inference_mode: bool
-    detect_anomaly: bool
+    detect_anomaly: bool | Literal["replay"]
     barebones: bool
     use_distributed_sampler: bool
     isolate_validation: bool

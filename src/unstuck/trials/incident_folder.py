@@ -33,6 +33,7 @@ def save_incident(
     batches: Mapping[str, Any],
     random_state: rng.RandomState | None,
     script: Path | None,
+    rebuild: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Write ``tensors.pt`` and ``incident.json`` into ``folder``, which is made.
 
@@ -44,6 +45,7 @@ def save_incident(
         batches: what the step got, by where it came from.
         random_state: at the point from which the step was run again.
         script: the program's file.
+        rebuild: what makes a Trainer's module again: plain values, and ``hyper_parameters`` of any kind.
 
     Returns:
         What could not be saved, one phrase each.
@@ -60,12 +62,16 @@ def save_incident(
         "batches": {name: _plain(value, name, left_out) for name, value in batches.items()},
         "random_state": None if random_state is None else _random(random_state),
     }
+    again = dict(rebuild or {})
+    if "hyper_parameters" in again:
+        tensors["hyper_parameters"] = _plain(again.pop("hyper_parameters"), "hyper-parameters", left_out)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "tensors.pt", lambda file: torch.save(tensors, file))
     text = {
         "format": 1,
         "incident": asdict(record),
         "left_out": left_out,
+        "rebuild": again or None,
         "script": None if script is None else {"path": os.fspath(script), "sha256": _sha256(script)},
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()},
     }

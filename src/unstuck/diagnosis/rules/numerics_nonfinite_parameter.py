@@ -33,11 +33,14 @@ def rule(recording: Recording) -> list[Finding]:
             name = origin.leaf_name if origin is not None else None
             where = where_of(incident, incident.chain, parameter=name)
             summary = f"the parameter {name or ''} was not finite before the forward pass".replace("  ", " ")
-            evidence: dict[str, Any] = {} if incident.loss is None else {"loss": incident.loss}
+            evidence: dict[str, Any] = dict(incident.extra)
+            if incident.loss is not None:
+                evidence["loss"] = incident.loss
             remedy = "look at what changes the weights outside the optimiser: initialisation, loading, in-place edits"
         else:
             where = where_of(incident, incident.chain, parameter=update.parameter, op=update.op)
-            summary, evidence, remedy = _summary(update), _evidence(update), _remedy(incident, update)
+            summary, remedy = _summary(update), _remedy(incident, update)
+            evidence = {**incident.extra, **_evidence(update)}
         found.append(
             Finding(
                 CODE,

@@ -112,6 +112,7 @@ def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> int:
     takes_batch_idx = takes_argument(getattr(module, f"{name}_step"), "batch_idx", min_positional=2)
     scope, signals, sanity = module.__dict__, run.signals, run.state.stage == RunningStage.SANITY_CHECKING
     current = count = 0
+    watcher = run.evaluation_watcher
     for batch, batch_idx, dataloader_idx, is_last in profiled_batches(
         run.profiler, f"[_EvaluationLoop].{prefix}_next", data.batches
     ):
@@ -126,8 +127,12 @@ def _run_batches(run: Run, data: StageData, name: str, numbered: bool) -> int:
             on_start(*position)
         arguments = position if takes_batch_idx else (batch, *position[2:])
         scope["_current_fx_name"] = f"{name}_step"
+        if watcher is not None:
+            watcher.begin()
         output = step(*arguments)
         scope["_current_fx_name"] = None
+        if watcher is not None:
+            watcher.see(f"{name}_step", output, arguments, batch_idx, dataloader_idx)
         if on_end is not None:
             on_end(output, *position)
         logbook.end_batch()

@@ -250,6 +250,20 @@ class ResultStore:
                 result.progress_bar[level_name] = value
         return result
 
+    def newest(self, hook: str, part: str) -> dict[str, Tensor]:
+        """Return what ``hook`` logged of the present loader under names with ``part`` in them.
+
+        That is the newest value, or the epoch's sum where only that is kept; it is finite as long as all values are.
+        """
+        found = {}
+        for (logged_in, name, loader), (holder, index) in self._places.items():
+            if logged_in != hook or loader != self.dataloader_idx or part not in name.lower():
+                continue
+            values = (holder.total if holder.step is None else holder.step) if isinstance(holder, Group) else None
+            if values is not None and not holder.empty:
+                found[name] = values.reshape(-1)[index]
+        return found
+
     # Where values are kept.
 
     def _settings(self, name: str, options: LogOptions) -> Settings:

@@ -348,6 +348,7 @@ def _run_again(
     try:
         with sandbox(roots, program.optimizers, route.random_state, attempt.backward) as heap:
             with contextlib.ExitStack() as around:
+                around.enter_context(torch.autograd.set_detect_anomaly(False))
                 if wide:
                     parameters = [item for optimizer in program.optimizers for item in _parameters(optimizer)]
                     around.enter_context(in_float32([*heap.tensors.values(), *parameters]))
@@ -360,7 +361,7 @@ def _run_again(
                 _run(route, attempt)
                 if attempt.refusal is not None:
                     raise _RefusedError(attempt.refusal)
-                made = _seen(attempt, incident, real if compare else None)
+                made = _seen(attempt, incident, real if compare and not incident.partial else None)
             if trace is not None:
                 made.formats, made.largest = trace.half_formats, trace.largest
                 if not wide:

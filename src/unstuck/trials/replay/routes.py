@@ -87,6 +87,10 @@ def routes_to(backward: Backward, frame: FrameType | None) -> Iterator[Route]:
                     yield replace(route, autocast=moment.autocast, name=f"{route.name}, under autocast")
         elif moment.kind == "draw":
             yield from _from_draw(moment, state, target, backward)
+        elif moment.kind == "call":
+            assert moment.call is not None
+            roots = _roots(moment, moment.module, moment.args)
+            yield Route(moment, state, target, moment.call, (), roots, "the step's own method")
         else:
             yield from _from_pass(moment, state, target, backward, frame)
 

@@ -264,10 +264,11 @@ class Recorder(TorchDispatchMode):
         sources: list[Source],
     ) -> None:
         op = record.op
+        unread = _unread(op, args, kwargs)
         for name, place, tensor in sources:
             region = self.memory.region(tensor)
             seen = EMPTY
-            if as_argument(tensor) and name not in op.out_only:
+            if as_argument(tensor) and name not in unread:
                 seen = self._scan(region, tensor)
             entry = Input(name, place, tuple(tensor.shape), tensor.dtype, region, seen)
             if op.singular and not record.derivative and as_argument(tensor) and name not in op.out_only:
@@ -391,6 +392,15 @@ class Recorder(TorchDispatchMode):
             if as_argument(tensor) and entry.name not in record.op.written and not tensor.is_complex():
                 at = torch.unravel_index(record.places, kinds.shape) if kinds.dim() else ()
                 entry.picked = tensor.detach().expand(kinds.shape)[at].double().cpu().reshape(-1)
+
+
+def _unread(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> frozenset[str]:
+    """Arguments that the result doesn't depend on: a batch norm that trains only writes its running statistics."""
+    if "batch_norm" in op.name:
+        values = {**dict(zip(op.parameters, args, strict=False)), **kwargs}
+        if values.get("training", values.get("train", op.name == "batch_norm_with_update")):
+            return op.out_only | {"running_mean", "running_var"}
+    return op.out_only
 
 
 def _kept(value: Any) -> Any:

@@ -1,0 +1,59 @@
+"""Watching for values that are not finite and nothing else, in a run that goes on: a Trainer's manual optimisation."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType, TracebackType
+
+from unstuck.instruments.guard import Guard, Incident
+from unstuck.instruments.moments import Moments
+from unstuck.session.incident_desk import IncidentDesk
+from unstuck.signals import Bus
+from unstuck.sources.plain import PlainSource
+
+__all__ = ["Guarding"]
+
+
+class Guarding:
+    """Torch's hooks, the guard and its moments, from ``with`` to the end of the block.
+
+    Args:
+        desk: where incidents are explained.
+        passages: exceptions with which the desk ends the run.
+    """
+
+    def __init__(self, desk: IncidentDesk, passages: tuple[type[BaseException], ...] = ()) -> None:
+        self._desk = desk
+        self._moments = Moments()
+        self._guard = Guard(self._moments, self._declare)
+        self._bus = Bus([self._guard, self._moments], passages=passages)
+        self._source = PlainSource(
+            self._bus, wants_calls=lambda: self._moments.wants_calls, wants_closures=lambda: self._guard.has_window
+        )
+
+    def __enter__(self) -> Guarding:
+        self._source.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._source.close()
+        self._bus.run_ends()
+
+    def _declare(self, incident: Incident) -> None:
+        self._desk.declare(
+            incident,
+            self._moments,
+            list(self._guard.optimizers.values()),
+            _outside(sys._getframe()),
+            self._source.original_backward,
+        )
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that isn't the watching itself."""
+    own = ("unstuck.session", "unstuck.signals", "unstuck.sources", "unstuck.instruments")
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(own):
+        frame = frame.f_back
+    return frame

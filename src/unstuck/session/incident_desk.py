@@ -1,0 +1,160 @@
+"""Explains the incidents of a run that goes on, and hands each finding to whoever tells the user."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from unstuck.diagnosis import judge
+from unstuck.findings import Finding
+from unstuck.instruments.guard import Incident
+from unstuck.instruments.inventory import find_models
+from unstuck.instruments.moments import Moment, Moments
+from unstuck.places import Frame
+from unstuck.record.incident import IncidentRecord, SkippedStep
+from unstuck.record.recording import Recording
+from unstuck.session.explain import explain, explain_skipped_step, nonfinite_in
+from unstuck.session.options import SessionOptions
+from unstuck.trials.replay.evaluation import EvaluationStep, replay_evaluation
+from unstuck.trials.replay.routes import with_callers
+
+__all__ = ["IncidentDesk"]
+
+
+class IncidentDesk:
+    """Where a Trainer's watcher brings its incidents.
+
+    Args:
+        folder: where incidents are saved; asked for at the first one, None saves nothing.
+        describe: what the Trainer knows of its position: epoch, global step.
+        tell: called with each finding and the folder of its incident, None if it wasn't saved.
+        script: the program's file.
+        recording: where incidents are kept; a new one if it is left out.
+    """
+
+    def __init__(
+        self,
+        folder: Callable[[], Path | None],
+        describe: Callable[[], dict[str, Any]],
+        tell: Callable[[Finding, str | None], None],
+        script: Path | None,
+        recording: Recording | None = None,
+    ) -> None:
+        self.recording = Recording() if recording is None else recording
+        self._folder = folder
+        self._describe = describe
+        self._tell = tell
+        self._script = script
+
+    def declare(
+        self,
+        incident: Incident,
+        moments: Moments,
+        optimizers: list[torch.optim.Optimizer],
+        frame: FrameType | None,
+        run_backward: Callable[..., None],
+        rebuild: dict[str, Any] | None = None,
+    ) -> None:
+        """A step is about to take a value that isn't finite, or has made one.
+
+        Args:
+            incident: what was seen.
+            moments: of the step.
+            optimizers: all of the program.
+            frame: innermost frame of the program at present.
+            run_backward: the original ``torch.autograd.backward``.
+            rebuild: what another process needs to make the program's module again.
+        """
+        record = explain(
+            incident,
+            moments=moments,
+            optimizers=optimizers,
+            frame=frame,
+            run_backward=run_backward,
+            options=self._options(),
+            trace=None,
+            number=len(self.recording.incidents),
+            extra=self._describe(),
+            rebuild=rebuild,
+        )
+        self.recording.add_incident(record)
+        self._tell_of(record)
+
+    def declare_evaluation(
+        self,
+        step: EvaluationStep,
+        module: torch.nn.Module,
+        method: str,
+        name: str,
+        batch: int,
+        loader: int,
+        moment: Moment,
+        chain: tuple[Frame, ...],
+    ) -> None:
+        """A loss of a validation or test isn't finite.
+
+        Args:
+            step: how to run its batch again.
+            module: that is evaluated.
+            method: ``validation_step`` or ``test_step``.
+            name: of the loss.
+            batch: index of the batch.
+            loader: index of the loader.
+            moment: before the batch.
+            chain: the user's lines at present.
+        """
+        models = find_models(sys._getframe(), step.optimizers, [module]) or {"model": module}
+        origin, reason = replay_evaluation(replace(step, models=models))
+        if origin is not None:
+            origin = replace(origin, chain=with_callers(origin.chain, moment))
+        sample, key = nonfinite_in(step.batch)
+        record = IncidentRecord(
+            kind="evaluation",
+            step=None,
+            batch=batch,
+            loss=step.value,
+            chain=chain,
+            origin=origin,
+            replayed=origin is not None,
+            reasons=() if reason is None else (reason,),
+            batch_sample=sample,
+            batch_key=key,
+            extra={**self._describe(), "method": method, "loader": loader, "value": name},
+        )
+        self.recording.add_incident(record)
+        self._tell_of(record)
+
+    def examine_skip(
+        self,
+        incident: Incident,
+        scaler: Any,
+        moments: Moments,
+        optimizers: list[torch.optim.Optimizer],
+        frame: FrameType | None,
+        run_backward: Callable[..., None],
+    ) -> SkippedStep | None:
+        """What isn't finite in a step that a loss scaler has skipped, when its losses aren't scaled."""
+        return explain_skipped_step(
+            incident, scaler, moments, optimizers, frame, run_backward, SessionOptions(script=self._script)
+        )
+
+    def tell_of_skips(self, skipped: SkippedStep) -> None:
+        """A loss scaler goes on skipping for this reason."""
+        record = replace(skipped.incident, extra=self._describe())
+        self.recording.add_incident(record)
+        self._tell_of(record)
+
+    def _options(self) -> SessionOptions:
+        return SessionOptions(out=self._folder(), script=self._script)
+
+    def _tell_of(self, record: IncidentRecord) -> None:
+        only = Recording()
+        only.incidents.append(record)
+        for finding in judge(only)[:1]:
+            self._tell(finding, record.folder)

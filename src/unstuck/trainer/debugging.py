@@ -1,0 +1,128 @@
+"""Who watches a fit for values that aren't finite, and what the user is told.
+
+Automatic optimisation tells a watcher of its own, which costs a few microseconds a step; manual optimisation does what
+it likes, so there torch's hooks are used, as by ``unstuck run``. Where the process is watched already, that session
+stands for both and is only told the Trainer's position.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unstuck.errors import NonFiniteError
+from unstuck.messages import rank_zero_warn
+from unstuck.places import display_path
+from unstuck.trainer.nonfinite import NonfiniteWatcher
+from unstuck.trainer.nonfinite_evaluation import NonfiniteEvaluationWatcher
+from unstuck.trainer.state import TrainerFn
+
+if TYPE_CHECKING:
+    from unstuck.findings import Finding
+    from unstuck.session.incident_desk import IncidentDesk
+    from unstuck.trainer.run import Run
+
+__all__ = ["text_of", "watched"]
+
+
+@contextmanager
+def watched(run: Run) -> Iterator[None]:
+    """Inside, a fit, validation or test is watched.
+
+    Raises:
+        NonFiniteError: at the first value that isn't finite, with ``detect_anomaly="replay"``.
+    """
+    if run.settings.barebones:
+        yield
+        return
+    session = _active_session()
+    desk = _desk(run, session)
+    run.evaluation_watcher = NonfiniteEvaluationWatcher(run, desk)
+    fits = run.state.fn == TrainerFn.FITTING
+    try:
+        with ExitStack() as around:
+            if session is not None:
+                around.enter_context(session.describing(lambda: _position(run)))
+            elif fits and run.module.automatic_optimization:
+                run.watcher = NonfiniteWatcher(run, desk)
+            elif fits:
+                from unstuck.session.guarding import Guarding
+
+                around.enter_context(Guarding(desk, passages=(NonFiniteError,)))
+            yield
+    finally:
+        run.watcher = run.evaluation_watcher = None
+
+
+def _active_session() -> Any:
+    """The session that watches this process; nothing is imported for a process without one."""
+    loaded = sys.modules.get("unstuck.session.session")
+    return None if loaded is None else loaded.Session._active
+
+
+def _position(run: Run) -> dict[str, Any]:
+    return {"epoch": run.progress.current_epoch, "global step": run.progress.global_step}
+
+
+def _desk(run: Run, session: Any) -> IncidentDesk:
+    from unstuck.session.incident_desk import IncidentDesk
+
+    raises = run.settings.detect_anomaly == "replay"
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+
+    def folder() -> Path:
+        name = f"{type(run.module).__name__}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+        return Path(run.trainer.default_root_dir) / "unstuck-out" / name
+
+    def tell(finding: Finding, saved: str | None) -> None:
+        text = text_of(finding, saved, os.getcwd())
+        if raises:
+            raise NonFiniteError(text, finding)
+        if session is None:  # which reports at its end
+            rank_zero_warn(text)
+
+    return IncidentDesk(
+        folder,
+        lambda: _position(run),
+        tell,
+        None if main is None else Path(main),
+        None if session is None else session.recording,
+    )
+
+
+def text_of(finding: Finding, saved: str | None, folder: str) -> str:
+    """A finding in a few lines, for a warning or an exception.
+
+    Args:
+        finding: what was found.
+        saved: where its incident was saved.
+        folder: paths below it become relative to it.
+    """
+    where = finding.where
+    place = "" if where.file is None else f" at {display_path(where.file, folder)}:{where.line}"
+    known = {
+        "op": where.op,
+        "module": where.module,
+        "parameter": where.parameter,
+        "loader": finding.evidence.get("loader"),
+        "epoch": finding.evidence.get("epoch"),
+        "batch": where.batch,
+        "sample": where.sample,
+        "step": where.step,
+        "global step": finding.evidence.get("global step"),
+    }
+    parts = ", ".join(f"{name} {value}" for name, value in known.items() if value not in (None, ""))
+    lines = [f"{finding.code}{place}: {finding.summary}", f"  {parts}"]
+    if len(where.chain) > 1:
+        calls = " > ".join(f"{display_path(frame.file, folder)}:{frame.line} {frame.function}" for frame in where.chain)
+        lines.append(f"  via {calls}")
+    lines += [f"  note: {note}" for note in finding.notes]
+    lines.append(f"  fix: {finding.remedy}")
+    if saved is not None:
+        lines.append(f"  saved: {display_path(saved, folder)}")
+    return "\n".join(lines)

@@ -1,0 +1,366 @@
+"""The Trainer's guard: losses, gradients, weights and optimiser state of automatic optimisation.
+
+Every loss is looked at, and before every step the gradient that is computed last, which nearly every NaN of a backward
+pass reaches; all gradients, weights and states at the first steps and then as often as a share of the step's time
+allows. Batch and random state of the present step are remembered, so that it can be run again: nothing is copied.
+
+Told once per fit, when a step is about to take the value: a loss whose gradients a hook cleans, or a loss scaler drops,
+is none.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from unstuck.instruments.guard import Backward, Incident
+from unstuck.instruments.moments import Draw, FrameMoment, Moment, Moments
+from unstuck.instruments.pace import Pace
+from unstuck.measure import rng
+from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
+from unstuck.measure.rng import RandomState
+from unstuck.places import user_chain
+
+if TYPE_CHECKING:
+    from unstuck.session.incident_desk import IncidentDesk
+    from unstuck.trainer.run import Run
+
+__all__ = ["NonfiniteWatcher", "call_moment"]
+
+_EVERY_STEP = 8
+"""First steps in which everything is looked at."""
+
+_GRADIENT_PART, _STATE_PART = 0.4, 0.15
+"""Parts of the usual share of a step for the looks at all gradients, and at weights and optimiser state."""
+
+_STUCK = 8
+"""Steps that a loss scaler skips in a row before it is told why."""
+
+
+_RANDOM_INTERVAL = 64
+"""Steps between two looks at random states that don't move."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """One call of ``training_step``: with what, from which random state, and what came of it."""
+
+    arguments: tuple[Any, ...]
+    index: int
+    start: RandomState
+    loss: float | None = None
+    spoilt: bool | None = None
+    """Whether a loss that isn't finite left such gradients; None while that isn't known, or for a finite loss."""
+
+
+class NonfiniteWatcher:
+    """A :class:`unstuck.trainer.watching.StepWatcher`.
+
+    Args:
+        run: the fit.
+        desk: where incidents are explained.
+    """
+
+    def __init__(self, run: Run, desk: IncidentDesk) -> None:
+        self._run = run
+        self._desk = desk
+        optimizer = run.strategy.optimizers[0]
+        self._sweep = Sweep(_parameters_of(optimizer))
+        self._born = {id(item) for item in self._sweep.parameters if not all_finite([item])}
+        self._probe = _computed_last(run.module)
+        self._over = False
+        self._steps = 0
+        self._calls = 0
+        self._batch: _Batch | None = None
+        self._arguments: tuple[Any, ...] = ()
+        self._index = 0
+        self._start: RandomState | None = None
+        self._loss = 0.0
+        self._suspect: _Batch | None = None
+        self.suspects = False
+        self._gradient_pace = Pace(_EVERY_STEP, _GRADIENT_PART)
+        self._state_pace = Pace(_EVERY_STEP, _STATE_PART)
+        # counted down here: in short steps a call costs as much as a look
+        self._moves = True
+        self._until_gradients = self._until_state = self._until_random = 0
+        self._since = (0, time.perf_counter())
+        self._step_seconds = 0.0
+        self._swept_at = -1
+        self._skipped_in_row = 0
+        self._failed = False
+        self._repeats = isinstance(optimizer, torch.optim.LBFGS)
+        self._accumulates = run.settings.accumulate_grad_batches > 1
+        self._capture: Callable[[], RandomState] = rng.capture
+
+    # -- what a batch tells ------------------------------------------------------------------------------------------
+
+    def begin(self, arguments: tuple[Any, ...], batch_idx: int) -> None:
+        self._arguments, self._index = arguments, batch_idx
+        self._until_random -= 1
+        if self._until_random < 0:
+            self._note_random_state()
+        elif self._moves:
+            self._start = self._capture()
+
+    def see_loss(self, loss: Tensor) -> None:
+        self._calls += 1
+        if loss.numel() != 1:
+            return
+        value = self._loss = loss.item()
+        if value - value != 0.0 and self._suspect is None:
+            self._suspect, self.suspects = self._present(), True
+
+    def after_backward(self) -> None:
+        suspect = self._suspect
+        if suspect is not None:
+            if suspect.spoilt is None and suspect.loss is not None and suspect.loss - suspect.loss != 0.0:
+                suspect.spoilt = not self._sweep.gradients_finite()
+        elif self._accumulates and self._probe_is_bad():
+            self._suspect = self._present()
+
+    def backward_failed(self) -> None:
+        if torch.is_anomaly_enabled() and not self._over:
+            # torch's anomaly mode names the derivative; what made it is told beside
+            self._failed = True
+            batch = self._suspect or self._present()
+            bad_loss = batch.loss is not None and batch.loss - batch.loss != 0.0
+            self._declare("loss" if bad_loss else "gradient", self._run.strategy.optimizers[0], batch, self._steps, 0)
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        self._until_gradients -= 1
+        if self._suspect is not None or self._until_gradients < 0 or self._probe_is_bad():
+            self._examine(optimizer)
+        if self._repeats:
+            self._start = self._capture()  # the closure may be called again
+
+    def end(self, optimizer: Optimizer, stepped: bool, scaler_skipped: bool) -> None:
+        if stepped:
+            if scaler_skipped:
+                self._skip(optimizer)
+            else:
+                self._skipped_in_row = 0
+                self._steps += 1
+                self._until_state -= 1
+                if self._until_state < 0:
+                    self._examine_state(optimizer)
+            self._suspect = None
+            self.suspects = False
+            self._calls = 0
+        self._arguments = ()
+
+    # -- looks -------------------------------------------------------------------------------------------------------
+
+    def _present(self) -> _Batch:
+        assert self._start is not None
+        return _Batch(self._arguments, self._index, self._start, self._loss)
+
+    def _note_random_state(self) -> None:
+        """Remember where the present step's random numbers begin.
+
+        Where they don't move from step to step it is enough to look now and then: the state is that of long ago.
+        """
+        before, self._start = self._start, self._capture()
+        if before is not None:
+            self._moves = not _same_random(before, self._start)
+            self._until_random = min(_RANDOM_INTERVAL, self._steps)
+
+    def _probe_is_bad(self) -> bool:
+        probe = self._probe
+        gradient = None if probe is None else probe.grad
+        if gradient is None or self._over:
+            return False
+        if gradient.ndim == 1:
+            value = gradient.dot(gradient).item()
+        elif gradient.layout is torch.strided:
+            value = gradient.sum().item()
+        else:
+            return False
+        # squares and sums may overflow
+        return bool(value - value != 0.0) and not all_finite([gradient])
+
+    def _measure_steps(self) -> None:
+        """How long a step takes."""
+        now = time.perf_counter()
+        steps, since = self._since
+        if self._steps > steps:
+            usual = (now - since) / (self._steps - steps)
+            # a slow step (a validation, a checkpoint) says nothing about the usual one
+            self._step_seconds = min(usual, 1.25 * self._step_seconds) if self._step_seconds else usual
+            self._since = (self._steps, now)
+
+    def _examine(self, optimizer: Optimizer) -> None:
+        """All gradients that the step is about to take."""
+        if self._over:
+            return
+        self._measure_steps()
+        begin = time.perf_counter()
+        finite = self._sweep.gradients_finite()
+        self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds)
+        self._until_gradients = self._gradient_pace.pause
+        unseen = 0 if self._swept_at < 0 else max(0, self._steps - self._swept_at - 1)
+        self._swept_at = self._steps
+        suspect = self._suspect
+        harmful = suspect is not None and suspect.spoilt is False
+        if finite and not harmful:
+            return
+        if self._weights_are_bad():
+            # an update did it, or gradients that nobody has looked at
+            kind = "gradient" if unseen else "parameter"
+            self._declare(kind, optimizer, None, self._steps - 1, max(1, unseen) if unseen else 0)
+            return
+        batch = suspect or self._present()
+        bad_loss = batch.loss is not None and batch.loss - batch.loss != 0.0
+        self._declare("loss" if bad_loss else "gradient", optimizer, batch, self._steps, 0)
+
+    def _examine_state(self, optimizer: Optimizer) -> None:
+        """Weights and optimiser state after a step whose gradients were finite, as far as they were looked at."""
+        if self._over:
+            return
+        begin = time.perf_counter()
+        weights = self._sweep.values_finite() or not self._weights_are_bad()
+        state = all_finite(_state_of(optimizer))
+        self._state_pace.spent(time.perf_counter() - begin, self._step_seconds)
+        self._until_state = self._state_pace.pause
+        if weights and state:
+            return
+        seen = self._swept_at == self._steps - 1
+        kind = ("state" if weights else "parameter") if seen else "gradient"
+        late = 0 if seen else max(1, self._steps - 1 - self._swept_at)
+        self._declare(kind, optimizer, None, self._steps - 1, late)
+
+    def _weights_are_bad(self) -> bool:
+        return first_nonfinite([item for item in self._sweep.parameters if id(item) not in self._born]) is not None
+
+    # -- incidents ---------------------------------------------------------------------------------------------------
+
+    def _declare(self, kind: str, optimizer: Optimizer, batch: _Batch | None, step: int, late: int) -> None:
+        self._over = True  # what a step made non-finite spoils everything after it
+        batch_of = batch or (None if late else self._present())
+        moments = Moments()
+        if batch_of is not None:
+            moments.draws.append(Draw(batch_of.index, batch_of.arguments[0], batch_of.arguments[0]))
+        incident = self._incident(kind, optimizer, batch, step, late, moments)
+        self._desk.declare(
+            incident,
+            moments,
+            [optimizer],
+            sys._getframe(1),
+            torch.autograd.backward,
+            rebuild_of(self._run, "training_step", None if batch_of is None else batch_of.arguments),
+        )
+
+    def _incident(
+        self, kind: str, optimizer: Optimizer, batch: _Batch | None, step: int, late: int, moments: Moments
+    ) -> Incident:
+        outside = sys._getframe(1)
+        backward = None
+        if batch is not None:
+            values = None if batch.loss is None else (batch.loss,)
+            finite = batch.loss is None or batch.loss - batch.loss == 0.0
+            moment = call_moment(self._run, "training_step", batch.arguments, batch.start)
+            backward = Backward(values, finite, (), ((moment, 1),), spoilt=batch.spoilt)
+        draws = tuple((draw.position, draw.batch) for draw in moments.draws)
+        # hooks and clipping may have spread what is non-finite
+        return Incident(
+            kind,
+            step,
+            late,
+            optimizer,
+            backward,
+            max(1, self._calls),
+            True,
+            user_chain(outside),
+            draws,
+            partial=self._failed,
+        )
+
+    def _skip(self, optimizer: Optimizer) -> None:
+        """The loss scaler has dropped the step."""
+        self._skipped_in_row += 1
+        if self._skipped_in_row != _STUCK or self._over:
+            return
+        moments = Moments()
+        batch = self._suspect or self._present()
+        moments.draws.append(Draw(batch.index, batch.arguments[0], batch.arguments[0]))
+        incident = self._incident("gradient", optimizer, batch, self._steps, 0, moments)
+        scaler = self._run.precision.scaler
+        frame = sys._getframe(1)
+        found = self._desk.examine_skip(incident, scaler, moments, [optimizer], frame, torch.autograd.backward)
+        if found is not None:
+            self._over = True
+            self._desk.tell_of_skips(found)
+
+
+def call_moment(run: Run, method: str, arguments: tuple[Any, ...], start: RandomState) -> Moment:
+    """The moment before a step method of the user's module was called."""
+    module = run.module
+    step = run.precision.wrap_step(getattr(module, method))
+    scope = module.__dict__
+
+    def call() -> Any:
+        around = scope["_current_fx_name"]
+        scope["_current_fx_name"] = method
+        try:
+            return step(*arguments)
+        finally:
+            scope["_current_fx_name"] = around
+
+    frames = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        frames.append(FrameMoment(id(frame), frame.f_code, frame.f_lasti, None, {}))
+        frame = frame.f_back  # type: ignore[assignment]
+    return Moment("call", tuple(frames), start, module=module, args=arguments, call=call)
+
+
+def rebuild_of(run: Run, method: str, arguments: tuple[Any, ...] | None) -> dict[str, Any]:
+    """What another process needs to make the module again and call its method."""
+    kind = type(run.module)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return {
+        "kind": "trainer",
+        "module": kind.__module__,
+        "class": kind.__qualname__,
+        "file": file,
+        "method": method,
+        "precision": run.precision.precision,
+        "batch_position": 0,
+        "plain_arguments": [] if arguments is None else [item for item in arguments[1:] if isinstance(item, int)],
+        "hyper_parameters": dict(getattr(run.module, "hparams_initial", {}) or {}),
+    }
+
+
+def _same_random(state: RandomState, other: RandomState) -> bool:
+    return (
+        torch.equal(state.torch_cpu, other.torch_cpu)
+        and len(state.torch_cuda) == len(other.torch_cuda)
+        and all(map(torch.equal, state.torch_cuda, other.torch_cuda))
+        and state[2:5] == other[2:5]
+    )
+
+
+def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    return [item for group in optimizer.param_groups for item in group["params"]]
+
+
+def _computed_last(module: torch.nn.Module) -> Tensor | None:
+    """Of the first parameters of a module, whose gradients come last, a small one."""
+    trained = [item for item in module.parameters() if item.requires_grad]
+    return min(trained[:2], key=lambda item: item.numel(), default=None)
+
+
+def _state_of(optimizer: Optimizer) -> list[Tensor]:
+    return [
+        value
+        for entry in optimizer.state.values()
+        if isinstance(entry, dict)
+        for value in entry.values()
+        if isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 1
+    ]
