@@ -22,7 +22,7 @@ HEALTHY_DATA = DATA.replace("KILL[BAD] = Y[BAD]", "")
 @pytest.fixture(autouse=True)
 def suspected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run is tried, however it went."""
-    monkeypatch.setattr(probing, "suspicions", lambda recording, index: ("flat",))
+    monkeypatch.setattr(probing, "suspicions", lambda recording, index, since: ("flat",))
     monkeypatch.setattr(probing, "LENGTH", 6)
 
 

@@ -44,9 +44,9 @@ class Course:
         return (self.first - self.last) / max(abs(self.first), 1e-12)
 
 
-def course_of(recording: Recording) -> Course | None:
-    """How the loss went, None where too few are known."""
-    buckets = list(recording.loss_series)
+def course_of(recording: Recording, since: int = 0) -> Course | None:
+    """How the loss went from an optimiser step on, None where too few are known."""
+    buckets = [bucket for bucket in recording.loss_series if bucket.start >= since]
     losses = [bucket.last[0] for bucket in buckets]
     if len(losses) < (FEWEST_BROKEN if recording.incidents else FEWEST):
         return None
@@ -63,13 +63,19 @@ def course_of(recording: Recording) -> Course | None:
     highest = max(
         bucket.high[0] if math.isfinite(bucket.last[0]) else math.inf for bucket in buckets[min(4, len(buckets) - 1) :]
     )
-    return Course(first, last, lowest, highest, len(losses), buckets[-1].end + 1)
+    return Course(first, last, lowest, highest, len(losses), buckets[-1].end + 1 - since)
 
 
-def suspicions(recording: Recording, optimizer: int) -> tuple[str, ...]:
+def suspicions(recording: Recording, optimizer: int, since: int = 0) -> tuple[str, ...]:
     """Names of what is suspected of an optimiser: ``flat``, ``jumps``, ``large steps``, ``small steps``, ``schedule``,
-    ``decay``, ``settings``."""
-    course = course_of(recording)
+    ``decay``, ``settings``.
+
+    Args:
+        recording: of the run.
+        optimizer: its index.
+        since: optimiser steps of the program before its first.
+    """
+    course = course_of(recording, since)
     record = recording.optimizers[optimizer]
     if course is None:
         return ()

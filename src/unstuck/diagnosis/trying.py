@@ -76,18 +76,21 @@ class Tried:
             and gain >= ahead_of_run * self.run_gain
         )
 
-    def best(self, *names: str) -> LearningTrial | None:
-        """The trial of these names that has gained most."""
-        found = [item for item in self.trials.trials if item.name in names]
-        return max(found, key=self.gain, default=None)
+    def best_rate(self, larger: bool) -> LearningTrial | None:
+        """Of the trials with nothing but a larger rate, or a smaller one, the one that has gained most."""
+        rates = [item for item in self.trials.trials if item.name.startswith("rate x ")]
+        return max((item for item in rates if (item.factor > 1.0) == larger), key=self.gain, default=None)
 
 
 def tried(recording: Recording) -> Iterator[Tried]:
     """Every optimiser that was tried."""
-    course = course_of(recording)
-    if course is None:
-        return
     for trials in recording.all(LearningTrials):
-        own = trials.named("own")
-        if own is not None and own.training and not own.timed_out and math.isfinite(own.losses[0]):
+        own, course = trials.named("own"), course_of(recording, trials.since)
+        if (
+            own is not None
+            and course is not None
+            and own.training
+            and not own.timed_out
+            and math.isfinite(own.losses[0])
+        ):
             yield Tried(recording.optimizers[trials.optimizer], trials, own, course)

@@ -116,6 +116,8 @@ class KeptSteps:
         self._counted: set[int] = set()
         self._passes = 0
         self._batches = 0
+        self._in_closure = False
+        self._kept_at = -1
         self._collects = False
 
     # -- signals -----------------------------------------------------------------------------------------------------
@@ -134,10 +136,20 @@ class KeptSteps:
             self._begin(optimizer, frame)
         elif self._optimizer != id(optimizer):
             self._refuse("the program steps several optimizers in turn")
-        if closure is not None:
-            self._refuse("the optimizer runs the pass itself, by a closure")
-        if self._open:
-            self._keep(optimizer)
+        self._in_closure = closure is not None
+        if self._open and closure is None:
+            self._keep()
+
+    def backward_ended(self, tensors: Any) -> None:
+        if not self._in_closure or not self._open:
+            return
+        if self._kept_at == self._guard.steps:
+            self._refuse("the optimizer runs the pass several times for one step")
+        else:
+            self._keep()
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self._in_closure = False
 
     def run_ends(self) -> None:
         self._open = False
@@ -173,7 +185,8 @@ class KeptSteps:
         gc.callbacks.append(self._collection)
         self._collects = True
 
-    def _keep(self, optimizer: torch.optim.Optimizer) -> None:
+    def _keep(self) -> None:
+        self._kept_at = self._guard.steps
         window = self._guard.window
         passes, self._passes = self._guard.passes - self._passes, self._guard.passes
         draws, self._batches = self._inventory.batches - self._batches, self._inventory.batches

@@ -13,7 +13,7 @@ from unstuck.diagnosis.rules.loss_scale import scaling_of
 from unstuck.diagnosis.rules.optim_schedule_collapse import AHEAD
 from unstuck.diagnosis.signed_terms import first_loss
 from unstuck.diagnosis.suspicion import course_of, suspicions, unusual_settings
-from unstuck.diagnosis.trying import Tried
+from unstuck.diagnosis.trying import AHEAD_OF_RUN, Tried
 from unstuck.instruments.kept_steps import Kept, KeptSteps
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.gradients import OptimizerRecord
@@ -34,6 +34,9 @@ TRIALS = 6
 MEASURES = 4
 """Times that the loss on held-out batches is taken on the way."""
 
+SHOWS = 0.1
+"""Part of the start's loss that a rate must gain to end the search for a larger one."""
+
 GATHERED = 8
 """Backward passes for one step from which on fewer are tried."""
 
@@ -44,6 +47,7 @@ class Probing:
     Args:
         recording: what they are judged by, and where what they show goes.
         kept: steps of the program.
+        index_of: number of an optimiser in the recording, None if it has none.
         run_backward: the original ``torch.autograd.backward``.
         budget: seconds for all of them together.
         told: called with what is being done, again and again: a progress display.
@@ -53,23 +57,28 @@ class Probing:
         self,
         recording: Recording,
         kept: KeptSteps,
+        index_of: Callable[[torch.optim.Optimizer], int | None],
         run_backward: Callable[..., None],
         budget: float,
         told: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._recording = recording
         self._kept = kept
+        self._index_of = index_of
         self._run_backward = run_backward
         self._budget = budget
         self._told = told
 
     def run(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """Make every trial that something is suspected for."""
-        wanted = _suspected(self._recording)
         kept = self._kept.take()
-        if wanted is None:
+        index = 0 if kept is None else self._index_of(kept.optimizer)
+        if index is None or index >= len(self._recording.optimizers):
             return
-        index, reasons = wanted
+        since = 0 if kept is None else kept.steps[0].step
+        reasons = suspicions(self._recording, index, since)
+        if not reasons:
+            return
         if kept is None:
             self._recording.add_unchecked(f"other rates and settings: not tried, {self._kept.refused}")
             return
@@ -96,6 +105,7 @@ class Probing:
                 plan.length,
                 tuple(trials),
                 time.monotonic() - begin,
+                kept.steps[0].step,
             )
 
         def attempt(change: Change) -> LearningTrial | None:
@@ -105,7 +115,7 @@ class Probing:
             return None if trials[-1].timed_out else trials[-1]
 
         own = attempt(Change("own"))
-        course = course_of(self._recording)
+        course = course_of(self._recording, kept.steps[0].step)
         if own is not None and course is not None:
             choice = _Choice(self._recording, record, reasons, Tried(record, so_far(), own, course))
             for change in choice.changes():
@@ -131,7 +141,7 @@ class _Choice:
         asked = self.made.get("the rate that was asked for")
         if asked is not None and tried.learns(asked, AHEAD, 0.0):
             return
-        if tried.learns(own, ahead_of_own=0.0):
+        if tried.learns(own, AHEAD if "schedule" in self.reasons else AHEAD_OF_RUN, 0.0):
             return  # what the run was set to learns: something else has kept it from that
         yield from self._settings()
         if any(self._learned(name) for name in self.made):
@@ -168,26 +178,26 @@ class _Choice:
         gain = self.tried.gain(own)
         too_large = gain < -0.02 * abs(self.tried.start) or "jumps" in self.reasons or "large steps" in self.reasons
         small = "small steps" in self.reasons and not gain < 0.0
-        down, up = (0.1, 0.01), (10.0, 100.0)
-        order = (*up,) if small else (*down,) if too_large else (10.0, 0.1, 100.0, 0.01)
-        for factor in order:
+        if small:
+            for exponent in range(1, 7):
+                change = _rate(10.0**exponent)
+                yield change
+                trial = self.made[change.name]
+                # beyond 100 only as far as the rate is still too small to show
+                if trial is None or (exponent >= 2 and self.tried.gain(trial) > SHOWS * abs(self.tried.start)):
+                    return
+                if not trial.whole:
+                    return
+            return
+        down = (0.1, 0.01)
+        for factor in down if too_large else (10.0, 0.1, 100.0, 0.01):
             yield _rate(factor)
-        if small and not any(self._learned(_rate(factor).name) for factor in up):
-            yield _rate(1000.0)
-        if too_large and not small and not any(self._learned(_rate(factor).name) for factor in down):
+        if too_large and not any(self._learned(_rate(factor).name) for factor in down):
             yield _rate(0.001)
 
 
 def _rate(factor: float) -> Change:
     return Change(f"rate x {factor:g}", factor)
-
-
-def _suspected(recording: Recording) -> tuple[int, tuple[str, ...]] | None:
-    for index in range(len(recording.optimizers)):
-        reasons = suspicions(recording, index)
-        if reasons:
-            return index, reasons
-    return None
 
 
 def _seconds(rehearsal: Rehearsal) -> tuple[float, float]:

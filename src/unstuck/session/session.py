@@ -257,7 +257,12 @@ class Session:
             return
         progress = Progress(self.options.quiet)
         probing = Probing(
-            self.recording, self._kept_steps, self._source.original_backward, self.options.budget, progress.tell
+            self.recording,
+            self._kept_steps,
+            self._gradients.index_of,
+            self._source.original_backward,
+            self.options.budget,
+            progress.tell,
         )
         probing.run(list(self._guard.optimizers.values()))
 

@@ -18,8 +18,6 @@ __all__ = ["CODE", "rule"]
 
 CODE = "optim.lr-too-high"
 
-SMALLER = ("rate x 0.1", "rate x 0.01", "rate x 0.001")
-
 FAILS = 0.5
 """Gain of the run's own rate over that of the smaller one, in as many steps: at most so much of it."""
 
@@ -28,7 +26,7 @@ def rule(recording: Recording) -> list[Finding]:
     """At most one finding per optimiser."""
     found = []
     for item in tried(recording):
-        best = item.best(*SMALLER)
+        best = item.best_rate(larger=False)
         if best is None or not item.learns(best) or item.gain(item.own) > FAILS * item.gain(best):
             continue
         record = item.record

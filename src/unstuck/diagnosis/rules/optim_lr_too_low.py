@@ -17,8 +17,6 @@ __all__ = ["CODE", "rule"]
 
 CODE = "optim.lr-too-low"
 
-LARGER = ("rate x 10", "rate x 100", "rate x 1000")
-
 FEWEST = 64
 """Steps of a run that may be called too slow."""
 
@@ -38,7 +36,7 @@ def rule(recording: Recording) -> list[Finding]:
 
 
 def _too_low(item: Tried) -> bool:
-    best = item.best(*LARGER)
+    best = item.best_rate(larger=True)
     moved = middle(item.record.moved)
     return (
         best is not None
@@ -53,7 +51,7 @@ def _too_low(item: Tried) -> bool:
 
 
 def _finding(item: Tried) -> Finding:
-    best = item.best(*LARGER)
+    best = item.best_rate(larger=True)
     assert best is not None
     record = item.record
     moved = middle(record.moved)

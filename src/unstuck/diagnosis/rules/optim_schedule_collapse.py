@@ -90,11 +90,11 @@ def _gone(item: Tried, rates: _Course, schedules: list[ScheduleRecord]) -> Findi
     schedule = _main(schedules)
     every_batch = schedule is not None and _per_batch(schedule)
     name = schedule.kind if schedule is not None else "the schedule"
-    how = " after every batch" if every_batch else ""
+    how = ", moved after every batch," if every_batch else ""
     return Finding(
         CODE,
         Severity.ERROR,
-        f"{name}, moved{how}, has driven the rate from {rates.highest:g} below {LOW * rates.highest:.2g} by step "
+        f"{name}{how} has driven the rate from {rates.highest:g} below {LOW * rates.highest:.2g} by step "
         f"{rates.gone} of {item.record.steps}; the loss stays at {item.course.last:.3g}",
         _where(item, schedule, at_step=every_batch, step=rates.gone),
         _evidence(item, rates, schedule, item.own),
