@@ -20,6 +20,7 @@ __all__ = [
     "from_batch",
     "judged",
     "last_loss",
+    "loss_frame",
     "made_by",
     "plain_target",
     "stalled",
@@ -37,7 +38,10 @@ _LOSS_OPS = {
     "smooth l1": ("smooth_l1_loss",),
     "huber": ("huber_loss",),
     "soft margin": ("soft_margin_loss",),
+    "gather": ("gather",),
+    "index": ("index",),
 }
+_TARGETS = {"gather": "index", "index": "indices"}
 _SHARE = 0.1
 
 
@@ -129,24 +133,29 @@ def target_frame(recording: Recording, target: TargetPart, names: Sequence[str] 
     Returns:
         The chain, empty if it isn't known: the target came with the batch as it is, or no step was traced.
     """
-    for anatomy, value in _targets(recording, target):
+    for anatomy, value, _ in _targets(recording, target):
         if value.op is None:
-            return ()
+            continue  # it was made before the trace began
         made = made_by(anatomy, value, names) if names else anatomy.ops[value.op]
         return anatomy.chain(made.chain) if made is not None else ()
     return ()
 
 
+def loss_frame(recording: Recording, target: TargetPart) -> tuple[Frame, ...]:
+    """The user's lines of the operation that computes the loss, empty where no step was traced."""
+    return next((anatomy.chain(op.chain) for anatomy, _, op in _targets(recording, target)), ())
+
+
 def from_batch(recording: Recording, target: TargetPart) -> bool:
     """Whether a loss's target was made from the batch, sample by sample."""
-    return any(value.samples == "apart" for _, value in _targets(recording, target))
+    return any(value.samples == "apart" for _, value, _ in _targets(recording, target))
 
 
-def _targets(recording: Recording, target: TargetPart) -> Iterator[tuple[Anatomy, Value]]:
+def _targets(recording: Recording, target: TargetPart) -> Iterator[tuple[Anatomy, Value, Op]]:
     """What losses of this sort took as their target in the traced steps."""
     wanted = _LOSS_OPS.get(target.kind, ())
     for anatomy in recording.all(Anatomy):
         for _, op in anatomy.forward():
-            value = op.taken("target") if op.name in wanted else None
+            value = op.taken(_TARGETS.get(target.kind, "target")) if op.name in wanted else None
             if value is not None:
-                yield anatomy, value
+                yield anatomy, value, op

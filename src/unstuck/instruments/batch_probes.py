@@ -125,7 +125,7 @@ def probe_pairing(kept: Kept, tokens: bool, arrays: Mapping[str, torch.Tensor]) 
     generator = torch.Generator().manual_seed(0)
     for _ in range(_ROUNDS):
         probe.noise = max(probe.noise, skill(targets[torch.randperm(len(targets), generator=generator)]))
-    others = [*_moved(kept, targets), *_as_they_stand(tables[0][:_SAMPLES], targets, arrays)]
+    others = [*_moved(kept, rows, targets), *_as_they_stand(tables[0][:_SAMPLES], targets, arrays)]
     for pairing, named, used, other in others:
         if used is None:
             reached = skill(other)
@@ -143,19 +143,39 @@ def probe_pairing(kept: Kept, tokens: bool, arrays: Mapping[str, torch.Tensor]) 
     return probe
 
 
-def _moved(kept: Kept, targets: torch.Tensor) -> list[tuple[str, str, torch.Tensor | None, torch.Tensor]]:
+def _moved(
+    kept: Kept, rows: torch.Tensor, targets: torch.Tensor
+) -> list[tuple[str, str, torch.Tensor | None, torch.Tensor]]:
     """Targets of the samples a few indices away."""
     indices = kept.indices[: len(targets)]
     if len(indices) != len(targets):
         return []
     place = {index: row for row, index in enumerate(indices)}
     found: list[tuple[str, str, torch.Tensor | None, torch.Tensor]] = []
+    if _follow_on(rows, indices):
+        return []  # the samples before and after hold a part of a sample, and so of its target
     for move in _MOVES:
-        rows = [place.get(index + move, -1) for index in indices]
-        used = torch.tensor([row >= 0 for row in rows])
-        other = targets[torch.tensor(rows).clamp_min(0)]
+        at = [place.get(index + move, -1) for index in indices]
+        used = torch.tensor([row >= 0 for row in at])
+        other = targets[torch.tensor(at).clamp_min(0)]
         found.append((f"moved by {move}", "", used, other))
     return found
+
+
+def _follow_on(rows: torch.Tensor, indices: list[int]) -> bool:
+    """Whether samples with neighbouring indices belong together, as windows of a series or frames of a film do."""
+    place = {index: row for row, index in enumerate(indices)}
+    pairs = [(row, place[index + 1]) for index, row in place.items() if index + 1 in place][:100]
+    if len(pairs) < 16:
+        return True  # nothing is known of them
+    values = [set(row.tolist()) for row in rows]
+    if sum(len(item) for item in values) < 0.5 * rows.numel():
+        return True  # few different values: what is shared says nothing
+    shared = sum(len(values[a] & values[b]) for a, b in pairs) / sum(len(values[a]) for a, _ in pairs)
+    features = standardised(rows)
+    steps = torch.tensor([float((features[a] - features[b]).norm()) for a, b in pairs]).median()
+    apart = torch.tensor([float((features[a] - features[(b + 37) % len(rows)]).norm()) for a, b in pairs]).median()
+    return shared > 0.1 or float(steps) < 0.8 * float(apart)
 
 
 def _as_they_stand(
@@ -181,11 +201,14 @@ def _as_they_stand(
         if int(used.sum()) < _FEWEST:
             continue
         for label, values in labels.items():
-            if len(values) != len(array) or label == name:
+            if len(values) != len(array) or label == name or len(values) > 200_000:
                 continue
-            other = values.reshape(len(values), -1).to(torch.float32)[torch.tensor(at).clamp_min(0)]
+            table = values.reshape(len(values), -1).to(torch.float32)
+            if not set(fingerprints(targets)) <= set(fingerprints(table)):
+                continue  # these aren't the targets in another order
+            other = table[torch.tensor(at).clamp_min(0)]
             if bool((other[used] == targets[used]).all()):
-                continue  # that is how they were paired
+                return []  # that is how they were paired
             found.append(("as they stand", f"{name} with {label}", used, other))
     return found
 

@@ -57,7 +57,7 @@ class Look:
     Attributes:
         step: optimiser steps that were complete.
         loss: the total.
-        epoch: passes over the data that were begun before by this loader, 0 without one.
+        epoch: number of the loader's pass over the data, 0 without one.
         position: batches that it had given in this one; None without a loader.
         count: samples.
         rows: what the first module was given, (samples, elements) each, without what equals the target.

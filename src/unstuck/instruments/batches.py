@@ -6,8 +6,9 @@ what the loaders gave) are still there, and the loss's graph tells prediction an
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -24,7 +25,15 @@ from unstuck.instruments.pace import Pace
 from unstuck.measure.fingerprints import fingerprints, rows_of
 from unstuck.measure.graph_loss import GraphLoss, losses_of
 from unstuck.places import Frame, is_user_file, user_chain, user_frame
-from unstuck.program.data_places import array_source, construction_of, input_source, item_lines, separate_shuffles
+from unstuck.program.data_places import (
+    argument_line,
+    array_source,
+    collate_sort,
+    construction_of,
+    input_source,
+    item_lines,
+    separate_shuffles,
+)
 from unstuck.record.batches import BatchesRecord, LoaderPart
 from unstuck.record.recording import Recording
 
@@ -34,6 +43,7 @@ _FIRST = 200
 """First passes that are all looked at."""
 
 _PART = 2.5
+_LOADERS = 32
 _PLACES = 4
 """Backward calls of a program that are told apart."""
 
@@ -53,15 +63,19 @@ class _Iteration:
     """One iterator of a loader.
 
     Attributes:
-        loader: whose.
-        epoch: number of iterations of that loader begun before.
+        kind: what tells its loader from others.
+        part: what is known of that.
+        dataset: of it, behind all subsets.
+        epoch: number of iterations of all loaders begun before.
         drawn: batches given so far.
         waiting: indices of batches to come.
         sampled: the sampler's iterator that those came from.
     """
 
-    loader: ref[Any]
-    epoch: int
+    kind: Any = None
+    part: LoaderPart | None = None
+    dataset: ref[Any] | None = None
+    epoch: int = 0
     drawn: int = 0
     waiting: deque[Any] = field(default_factory=lambda: deque(maxlen=256))
     sampled: Any = None
@@ -82,7 +96,7 @@ class _Place:
     """A backward call of the program, and what was seen there."""
 
     record: BatchesRecord
-    loader: ref[Any] | None = None
+    iteration: _Iteration | None = None
     inputs: Inputs = field(default_factory=Inputs)
     targets: Targets = field(default_factory=Targets)
     order: Order = field(default_factory=Order)
@@ -92,7 +106,6 @@ class _Place:
     confusions: Confusions = field(default_factory=Confusions)
     kept: Kept = field(default_factory=Kept)
     arrays: Arrays = field(default_factory=Arrays)
-    drawn_at: tuple[Frame, ...] = ()
     file: str | None = None
     asked: bool = False
 
@@ -114,14 +127,16 @@ class Batches:
         self._due = True
         self._made_at: WeakKeyDictionary[Any, tuple[Frame, ...]] = WeakKeyDictionary()
         self._iterations: WeakKeyDictionary[Any, _Iteration] = WeakKeyDictionary()
-        self._epochs: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._restarts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._begun = 0
+        self._loaders: Counter[Any] = Counter()  # iterations by where the loader was constructed
+        self._parts: dict[Any, LoaderPart] = {}
         self._draws: list[_Draw] = []
         self._call: tuple[torch.nn.Module, Any, Any, FrameType] | None = None
         self._read_at: tuple[Frame, ...] = ()
         self._read_place: tuple[CodeType, int] | None = None
         self._stepped = False
-        self._drawn_at: tuple[int, tuple[Frame, ...]] | None = None
+        self._drawn_at: tuple[Frame, ...] = ()
+        self._drawn_frames = 0
         self._places: dict[tuple[int, int], _Place] = {}
         self._codes: list[CodeType] = []  # their identities are keys
         self._step_seconds = 0.0
@@ -138,17 +153,28 @@ class Batches:
         self._made_at[loader] = user_chain(frame)
 
     def epoch_begins(self, iterator: Any, loader: Any) -> None:
-        epoch = self._epochs.get(loader, 0)
-        self._epochs[loader] = epoch + 1
-        known = self._iterations.get(iterator)
-        begun = known or _Iteration(ref(loader), epoch)
-        begun.loader, begun.epoch, begun.drawn = ref(loader), epoch, 0
-        self._iterations[iterator] = begun
+        epoch = self._begun
+        self._begun += 1
+        kind = self._kind(loader)
+        self._loaders[kind] += 1
+        if kind not in self._parts and len(self._parts) < _LOADERS:
+            self._parts[kind] = self._loader_part(loader)
+        begun = self._iterations.get(iterator)
+        if begun is None:
+            begun = self._iterations[iterator] = _Iteration()
+        begun.kind, begun.part, begun.epoch, begun.drawn = kind, self._parts.get(kind), epoch, 0
+        with contextlib.suppress(TypeError):  # a list can't be referred to weakly
+            begun.dataset = ref(base_dataset(loader.dataset))
+
+    def _kind(self, loader: Any) -> Any:
+        """What tells a program's loaders apart where it makes a new one for each pass over the data."""
+        made_at = self._made_at.get(loader)
+        return made_at[-1] if made_at else id(loader)
 
     def indices_drawn(self, iterator: Any, indices: Any) -> None:
         known = self._iterations.get(iterator)
         if known is None:  # workers are sent ahead before the iteration is told
-            known = self._iterations[iterator] = _Iteration(ref(iterator), 0)
+            known = self._iterations[iterator] = _Iteration()
         sampled = getattr(iterator, "_sampler_iter", None)
         if known.sampled is not sampled:
             known.sampled = sampled
@@ -170,8 +196,10 @@ class Batches:
         if len(self._draws) >= 8:
             del self._draws[0]  # an evaluation draws many
         self._draws.append(_Draw(batch, known, position, _plain_indices(indices)))
-        if self._drawn_at is None or known.epoch != self._drawn_at[0]:
-            self._drawn_at = (known.epoch, user_chain(frame)) if known.epoch < 4 else (known.epoch, ())
+        if self._drawn_frames < 4:
+            self._drawn_frames += 1
+            # where a library draws (a Trainer's overfit test), beginning anew is meant
+            self._drawn_at = user_chain(frame) if is_user_file(frame.f_code.co_filename) else ()
 
     def forward_begins(self, module: torch.nn.Module, args: Any, kwargs: Any, frame: FrameType) -> None:
         if self._due and self._call is None:
@@ -254,8 +282,8 @@ class Batches:
         place.lags.add(look)
         place.confusions.add(look)
         place.kept.add(look)
-        if place.loader is None and self._draws:
-            place.loader = self._draws[-1].iteration.loader
+        if place.iteration is None and self._draws:
+            place.iteration = self._draws[-1].iteration
         return True
 
     def _seen(self, loss: torch.Tensor, call: tuple[torch.nn.Module, Any, Any, FrameType]) -> Look | None:
@@ -309,15 +337,17 @@ class Batches:
 
     def _meet(self, place: _Place, frame: FrameType) -> None:
         """What is remembered of the program around the first look."""
-        loader = None if place.loader is None else place.loader()
-        dataset = getattr(loader, "dataset", None)
+        iteration = place.iteration
+        dataset = None if iteration is None or iteration.dataset is None else iteration.dataset()
         caller = user_frame(frame)
-        place.arrays.look(caller, base_dataset(dataset))
+        place.arrays.look(caller, dataset)
         while caller is not None and caller.f_code.co_name != "<module>":
             caller = user_frame(caller.f_back)
         if caller is not None and is_user_file(caller.f_code.co_filename):
             place.file = caller.f_code.co_filename
-        place.drawn_at = self._drawn_at[1] if self._drawn_at is not None else ()
+        if iteration is not None and iteration.part is not None:
+            place.record.loader = iteration.part
+            iteration.part.drawn_at = self._drawn_at
 
     # -- the record --------------------------------------------------------------------------------------------------
 
@@ -325,24 +355,24 @@ class Batches:
         record = place.record
         if not record.looks:
             return
-        loader = None if place.loader is None else place.loader()
         record.inputs = place.inputs.close()
         record.target = place.targets.close()
         record.order = place.order.close()
-        record.pairs = place.pairs.close(passes_known=place.loader is not None)
+        record.pairs = place.pairs.close(passes_known=place.iteration is not None)
         record.index = place.indices.close()
         record.lag = place.lags.close()
         record.confused = place.confusions.close()
         record.right = place.confusions.right()
-        if loader is not None and not isinstance(loader, torch.utils.data.dataloader._BaseDataLoaderIter):
-            record.loader = self._loader_part(loader, place)
-        record.evaluated = len(self._epochs) > 1
+        if record.loader is not None:
+            record.loader.iterations = self._loaders[place.iteration.kind] if place.iteration is not None else 0
+        record.evaluated = len(self._loaders) > 1
         file = place.file or (record.loss_at[0].file if record.loss_at else None)
         record.shuffles = separate_shuffles(file) if file is not None else ()
         if record.loader is None and record.inputs.read_at:
             record.source_at = array_source(record.inputs.read_at[-1])
+            record.rows_at = argument_line(record.inputs.read_at[-1])
 
-    def _loader_part(self, loader: Any, place: _Place) -> LoaderPart:
+    def _loader_part(self, loader: Any) -> LoaderPart:
         dataset = loader.dataset
         base = base_dataset(dataset)
         sampler = getattr(loader, "sampler", None)
@@ -358,13 +388,12 @@ class Batches:
             batch_size=loader.batch_size,
             sampler=type(sampler).__name__,
             in_order=isinstance(sampler, SequentialSampler),
-            iterations=self._epochs.get(loader, 0),
-            drawn_at=place.drawn_at,
+            collate_at=collate_sort(getattr(loader, "collate_fn", None)),
             dataset_at=construction_of(made_at[-1], kind) if made_at else None,
             item_at=lines.item,
             random_at=lines.random,
             late_at=lines.late,
-            source_at=input_source(made_at[-1], kind) if made_at else None,
+            source_at=lines.source or (input_source(made_at[-1], kind) if made_at else None),
         )
 
 

@@ -30,7 +30,7 @@ def rows_of(tensor: torch.Tensor, count: int | None = None) -> torch.Tensor | No
 
 
 def fingerprints(rows: torch.Tensor) -> list[int]:
-    """One number per row.
+    """One number per row; zeros at its end don't count.
 
     Args:
         rows: (samples, elements) on the CPU.
@@ -41,4 +41,5 @@ def fingerprints(rows: torch.Tensor) -> list[int]:
     if rows.dtype is torch.bfloat16:
         rows = rows.contiguous().view(torch.int16)
     array = rows.resolve_conj().resolve_neg().numpy()
-    return [hash(row.tobytes()) for row in array]
+    # what a sequence is padded with depends on the batch that it is in
+    return [hash(row.tobytes().rstrip(b"\0")) for row in array]

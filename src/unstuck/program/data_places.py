@@ -16,7 +16,16 @@ from typing import Any
 
 from unstuck.places import Frame, is_user_file
 
-__all__ = ["ItemLines", "array_source", "construction_of", "input_source", "item_lines", "separate_shuffles"]
+__all__ = [
+    "ItemLines",
+    "argument_line",
+    "array_source",
+    "collate_sort",
+    "construction_of",
+    "input_source",
+    "item_lines",
+    "separate_shuffles",
+]
 
 _STEPS = 24
 """Names that are followed."""
@@ -93,12 +102,14 @@ class ItemLines:
     Attributes:
         item: of its ``__getitem__``: where a sample's input is made; the ``def`` where that isn't plain.
         random: the first line of ``__getitem__`` that draws random numbers itself.
+        source: where the arrays that it reads get their form; None where that isn't in the class.
         late: a function made in a loop of the class that reads the loop's variable only when it is called.
     """
 
     item: Frame | None = None
     random: Frame | None = None
     late: Frame | None = None
+    source: Frame | None = None
 
 
 @lru_cache(maxsize=64)
@@ -132,10 +143,12 @@ def item_lines(dataset: Any) -> ItemLines:
                 if function.name != code.co_name:
                     continue
                 late = _late_binding(owner)
+                source = _source_line(owner, function)
                 return ItemLines(
                     _frame(code.co_filename, _input_line(function), f"{kind.__name__}.{function.name}"),
                     _frame(code.co_filename, _random_line(function), f"{kind.__name__}.{function.name}"),
                     _frame(code.co_filename, late, kind.__name__),
+                    _frame(code.co_filename, source, kind.__name__),
                 )
     return ItemLines(_frame(code.co_filename, code.co_firstlineno, kind.__name__))
 
@@ -171,6 +184,27 @@ def _input_line(function: ast.FunctionDef) -> int:
         line, value = made[0], made[1]
         if any(isinstance(node, ast.Attribute) and _is_self(node.value) for node in ast.walk(value)):
             return line
+
+
+def _source_line(owner: ast.ClassDef, function: ast.FunctionDef) -> int | None:
+    """The line of a class that gives a sample's input its form, or the attribute that the input is read from."""
+    line = _input_line(function)
+    parts = [node for node in ast.walk(function) if isinstance(node, ast.expr) and node.lineno == line]
+    if any(isinstance(node, ast.Call) and _last_name(node.func) in _CONVERSIONS for node in parts):
+        return line
+    for node in parts:
+        name = _name_of(node)
+        if name is None or not name.startswith("self."):
+            continue
+        for method in owner.body:
+            made = _assigned(method, name, 1 << 30) if isinstance(method, ast.FunctionDef) else None
+            if made is not None:
+                passed = isinstance(made[1], ast.Name)
+                return None if passed else made[0]
+    return None
+
+
+_CONVERSIONS = {"float", "tensor", "as_tensor", "from_numpy", "astype", "FloatTensor", "Tensor", "asarray"}
 
 
 def _is_self(node: ast.AST) -> bool:
@@ -444,8 +478,20 @@ def input_source(loader_at: Frame, kind: str) -> Frame | None:
     return _follow(loader_at.file, tree, scope, call.args[0], call.lineno)
 
 
-def array_source(frame: Frame) -> Frame | None:
-    """The same for what a line without a loader gives to a model: the first name among the arguments of its calls."""
+def argument_line(frame: Frame) -> Frame | None:
+    """The line of the same function that made what a line gives to a model, the line itself where it makes it."""
+    found = _given(frame)
+    if found is None:
+        return None
+    _, scope, name = found
+    made = _assigned(scope, _name_of(name) or "", frame.line + 1)
+    if made is None:
+        return frame
+    return Frame(frame.file, made[0], frame.function)
+
+
+def _given(frame: Frame) -> tuple[ast.Module, Scope, ast.expr] | None:
+    """The first name among the arguments of the calls of a line."""
     tree = _tree(frame.file)
     if tree is None:
         return None
@@ -456,10 +502,37 @@ def array_source(frame: Frame) -> Frame | None:
         if isinstance(node, ast.Call) and node.lineno <= frame.line <= (node.end_lineno or node.lineno) and node.args
     ]
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset), reverse=True):
-        names = [node for node in ast.walk(call.args[0]) if _name_of(node) is not None]
-        if names:
-            return _follow(frame.file, tree, scope, names[0], frame.line)  # type: ignore[arg-type]
+        for node in ast.walk(call.args[0]):
+            if isinstance(node, ast.expr) and _name_of(node) is not None:
+                return tree, scope, node
     return None
+
+
+def collate_sort(function: Any) -> Frame | None:
+    """The line of a user's collate function that sorts."""
+    if not callable(function):
+        return None
+    code = getattr(function if hasattr(function, "__code__") else type(function).__call__, "__code__", None)
+    if code is None or not is_user_file(code.co_filename):
+        return None
+    tree = _tree(code.co_filename)
+    if tree is None:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and node.lineno >= code.co_firstlineno:
+            lines = [
+                call.lineno
+                for call in ast.walk(node)
+                if isinstance(call, ast.Call) and _last_name(call.func) in ("sorted", "sort", "argsort", "topk")
+            ]
+            return _frame(code.co_filename, min(lines, default=None), node.name)
+    return None
+
+
+def array_source(frame: Frame) -> Frame | None:
+    """As :func:`input_source`, for what a line gives to a model without a loader."""
+    found = _given(frame)
+    return None if found is None else _follow(frame.file, *found, frame.line)
 
 
 def _follow(file: str, tree: ast.Module, scope: Scope, value: ast.expr, line: int) -> Frame:

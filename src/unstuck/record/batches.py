@@ -39,6 +39,7 @@ class LoaderPart:
         dataset_at: line that constructed the dataset.
         item_at: line of the dataset's ``__getitem__`` that makes a sample.
         random_at: line of it that draws random numbers itself.
+        collate_at: line of the function that joins samples to batches that sorts something.
         late_at: line of a function that is made in a loop and reads the loop's variable when it is called.
         source_at: line at which the dataset's inputs come into being.
     """
@@ -56,6 +57,7 @@ class LoaderPart:
     dataset_at: Frame | None = None
     item_at: Frame | None = None
     random_at: Frame | None = None
+    collate_at: Frame | None = None
     late_at: Frame | None = None
     source_at: Frame | None = None
 
@@ -321,6 +323,7 @@ class BatchesRecord:
         shuffles: lines of the program that shuffle inputs and targets by themselves.
         evaluated: whether a loader other than this one gave batches.
         source_at: without a loader, the line at which the inputs come into being.
+        rows_at: without a loader, the line that takes a batch's inputs from them.
     """
 
     passes: int = 0
@@ -341,3 +344,4 @@ class BatchesRecord:
     shuffles: tuple[Frame, ...] = ()
     evaluated: bool = False
     source_at: Frame | None = None
+    rows_at: Frame | None = None

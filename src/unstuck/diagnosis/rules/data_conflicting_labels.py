@@ -113,7 +113,7 @@ def _mirrored(recording: Recording, record: BatchesRecord) -> Finding | None:
     if loader is None or record.right is None or target.kind not in CLASSES or (target.classes or 0) < 3:
         return None
     turned = max(index.mirrored, index.flipped)
-    if turned < MIRRORED or index.upright < MIRRORED // 2 or index.same > 0.5 * index.again:
+    if turned < MIRRORED or index.upright + index.same < MIRRORED // 2 or index.same > 0.8 * index.again:
         return None
     total = sum(target.counts.values())
     part = (target.counts.get(pair.a, 0) + target.counts.get(pair.b, 0)) / total if total else 0.0

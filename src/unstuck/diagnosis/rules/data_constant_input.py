@@ -82,7 +82,9 @@ def _same_samples(record: BatchesRecord) -> Finding | None:
 
 def _same_batches(record: BatchesRecord) -> Finding | None:
     inputs, loader = record.inputs, record.loader
-    if loader is None or loader.batches is None or loader.batches < 4 or inputs.looks < REPEATED:
+    if loader is None or not loader.drawn_at or loader.batches is None:
+        return None  # a Trainer's loop begins anew where it is told to: its overfit test
+    if loader.batches < 4 or inputs.looks < REPEATED:
         return None
     if inputs.again < ALWAYS * (inputs.looks - 1) or loader.iterations < ALWAYS * record.passes:
         return None
@@ -91,7 +93,7 @@ def _same_batches(record: BatchesRecord) -> Finding | None:
         Severity.WARNING,
         f"every step takes the same batch, the first of {loader.batches}: the loader's iteration is begun anew for "
         f"each of {record.passes} steps",
-        at_frame(None, loader.drawn_at or loader.made_at),
+        at_frame(None, loader.drawn_at),
         {"steps": record.passes, "iterations begun": loader.iterations, "batches of the loader": loader.batches},
         "iterate over the loader (for batch in loader), or keep one iterator and begin a new one when it is spent",
     )

@@ -9,7 +9,7 @@ copy whether the model looks ahead.
 
 from __future__ import annotations
 
-from unstuck.diagnosis.received import CLASSES, at_frame, from_batch, judged, plain_target, target_frame
+from unstuck.diagnosis.received import CLASSES, at_frame, from_batch, judged, loss_frame, plain_target, target_frame
 from unstuck.findings import Finding, Severity, Where
 from unstuck.places import Frame
 from unstuck.record.batches import BatchesRecord, TargetPart
@@ -51,7 +51,7 @@ def _where(recording: Recording, record: BatchesRecord, target: TargetPart) -> W
     frame: Frame | None = chain[-1] if chain else None
     if frame is None and loader is not None:
         frame = loader.item_at or loader.dataset_at
-    return at_frame(frame, chain or record.loss_at)
+    return at_frame(frame, chain or loss_frame(recording, target) or record.loss_at)
 
 
 def _out_of_range(recording: Recording, record: BatchesRecord) -> Finding | None:
@@ -132,7 +132,7 @@ def _moved(recording: Recording, record: BatchesRecord) -> Finding | None:
         CODE,
         Severity.ERROR,
         summary,
-        at_frame(frame, chain or record.loss_at),
+        at_frame(frame, chain or loss_frame(recording, target) or record.loss_at),
         {
             "moved on by": ahead,
             "tokens that agree": lag.shares[by[0]],

@@ -54,6 +54,8 @@ def _target_place(recording: Recording, record: BatchesRecord) -> tuple[Frame, .
     target = record.target
     if record.shuffles:
         return record.shuffles[-1:]
+    if record.loader is not None and record.loader.collate_at is not None:
+        return (record.loader.collate_at,)
     if target is not None:
         chain = target_frame(recording, target)
         if chain:

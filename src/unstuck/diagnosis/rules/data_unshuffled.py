@@ -70,11 +70,12 @@ def _by_class(recording: Recording, record: BatchesRecord) -> Finding | None:
     if order.before is not None and order.after is not None and jumps:
         summary += f"; the loss jumps from {order.before:.2g} to {order.after:.2g} when the class changes"
     made_at = loader.made_at if loader is not None else record.inputs.read_at
+    line = record.rows_at if loader is None else None
     return Finding(
         CODE,
         Severity.ERROR if order.one_class >= 0.9 * order.batches else Severity.WARNING,
         summary,
-        at_frame(None, made_at),
+        at_frame(line, made_at),
         {
             "batches": order.batches,
             "of one class": order.one_class,
