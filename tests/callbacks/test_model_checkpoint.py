@@ -242,13 +242,13 @@ def test_what_cant_be_found(tmp_path: Path) -> None:
     with pytest.raises(MisconfigurationException, match="fast_dev_run"):
         unstuck.Trainer(**saving, fast_dev_run=True).test(module, batches, ckpt_path="best")
     with pytest.raises(ValueError, match=r"scheduler.*save_on_exception"):
-        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, ckpt_path="hpc")
+        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, batches, ckpt_path="hpc")
     with pytest.raises(ValueError, match="registries"):
-        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, ckpt_path="registry")
+        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, batches, ckpt_path="registry")
     with pytest.raises(TypeError, match="got 3"):
-        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, ckpt_path=3)  # type: ignore[arg-type]
+        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, batches, ckpt_path=3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError, match=r"nothing\.ckpt"):
-        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, ckpt_path=tmp_path / "nothing.ckpt")
+        unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, batches, ckpt_path=tmp_path / "nothing.ckpt")
     trainer = unstuck.Trainer(**saving, max_epochs=1)
     with pytest.warns(UserWarning, match="no last checkpoint"):
         trainer.fit(module, batches, batches, ckpt_path="last")

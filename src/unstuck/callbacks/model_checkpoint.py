@@ -19,7 +19,7 @@ from unstuck.callbacks.checkpoint import Checkpoint
 from unstuck.callbacks.checkpoint_names import fill_template
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
-from unstuck.trainer.checkpoints.files import exists, filesystem_of, is_remote, link_file, remove
+from unstuck.trainer.checkpoints.files import exists, filesystem_of, is_remote, link_file
 from unstuck.trainer.checkpoints.finite import nonfinite_weight
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class ModelCheckpoint(Checkpoint):
             if not self._write(trainer, path):
                 self.best_model_path = before
             elif self.save_top_k == 1 and before and self._should_remove(trainer, before, path):
-                self._remove(before)
+                trainer.strategy.remove_checkpoint(before)
             return
         current = candidates.get(self.monitor)
         if current is None:
@@ -395,7 +395,7 @@ class ModelCheckpoint(Checkpoint):
                 f" {float(current):0.5f} (best {float(self.best_model_score):0.5f}), saved {path!r} as top {k}"
             )
         if pushed_out is not None and self._should_remove(trainer, pushed_out, path):
-            self._remove(pushed_out)
+            trainer.strategy.remove_checkpoint(pushed_out)
 
     def _save_last(self, trainer: Trainer, candidates: dict[str, Tensor]) -> None:
         if not self.save_last:
@@ -414,7 +414,7 @@ class ModelCheckpoint(Checkpoint):
             self.last_model_path = before
             return
         if before and self._should_remove(trainer, before, path):
-            self._remove(before)
+            trainer.strategy.remove_checkpoint(before)
 
     # Files.
 
@@ -437,9 +437,6 @@ class ModelCheckpoint(Checkpoint):
         for logger in trainer.loggers:
             logger.after_save_checkpoint(proxy(self))
         return True
-
-    def _remove(self, path: str) -> None:
-        remove(path)
 
     def _should_remove(self, trainer: Trainer, before: str, path: str) -> bool:
         """Whether an older checkpoint goes: it is another file, in this folder, and not the one from which the run was

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from unstuck.trainer.checkpoints.files import remove
+
 __all__ = ["SingleDeviceStrategy"]
 
 
@@ -65,6 +67,10 @@ class SingleDeviceStrategy:
     def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
         """The tensors of all processes."""
         return tensor
+
+    def remove_checkpoint(self, filepath: str) -> None:
+        """Removes a checkpoint, once for all processes."""
+        remove(filepath)
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - the name is interface
         """Whether all (or any) processes decide so."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import functools
 import inspect
@@ -161,16 +160,15 @@ def _hparams_from_file(file: Any) -> dict[str, Any] | None:
         return None
     path = os.fspath(file)
     suffix = os.path.splitext(path)[1].lower()
+    if suffix not in (".yml", ".yaml", ".csv"):
+        raise ValueError(f"`hparams_file={path!r}` should be a .yaml, .yml or .csv file.")
     import yaml  # rarely needed, and it would cost every program's start
 
     with fsspec.open(path, "r") as opened:
         text = opened.read()
-    if suffix in (".yml", ".yaml"):
-        loaded = yaml.safe_load(text)
-        return vars(loaded) if isinstance(loaded, argparse.Namespace) else dict(loaded or {})
-    if suffix == ".csv":
-        return {row["key"]: yaml.safe_load(row["value"]) for row in csv.DictReader(io.StringIO(text))}
-    raise ValueError(f"`hparams_file={path!r}` should be a .yaml, .yml or .csv file.")
+    if suffix != ".csv":
+        return dict(yaml.safe_load(text) or {})
+    return {row["key"]: yaml.safe_load(row["value"]) for row in csv.DictReader(io.StringIO(text))}
 
 
 def _name(path: Any) -> str:
