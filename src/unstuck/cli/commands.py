@@ -125,6 +125,80 @@ def _run(
     )
 
 
+@_unstuck.command("doctor", options_metavar="[OPTIONS]")
+@click.option("--steps", type=click.IntRange(min=1), default=200, show_default=True, help="Steps of a training.")
+@click.option("--batches", type=click.IntRange(min=1), default=1, show_default=True, help="Batches to overfit.")
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="For each step of the workflow.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the JSON report to this file.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Output folder  [default: unstuck-out/doctor-NAME-TIME in the working folder].",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "never"]),
+    default="error",
+    show_default=True,
+    help="Exit with 3 for findings as bad as this, or worse.",
+)
+@click.option("--quiet", is_flag=True, help="Print nothing; the reports are written all the same.")
+@click.argument("target")
+def _doctor(
+    steps: int,
+    batches: int,
+    max_seconds: float,
+    json_file: Path | None,
+    out: Path | None,
+    fail_on: str,
+    quiet: bool,
+    target: str,
+) -> int:
+    """Examine a program: dry run, overfit test, gradients, numbers, a short real run; ends where a cause is certain.
+
+    TARGET is file.py:callable or package.module:callable. The callable builds and returns a LightningModule with its
+    loaders or datamodule, or (model, loader, loss_fn, optimizer); it is called anew for every step.
+    """
+    from unstuck.cli.doctor import DoctorOptions, doctor
+    from unstuck.workflow.doctor.steps import Plan
+
+    plan = Plan(steps=steps, batches=batches, max_seconds=max_seconds)
+    return doctor(DoctorOptions(target=target, plan=plan, json_file=json_file, out=out, fail_on=fail_on, quiet=quiet))
+
+
+@_unstuck.command("replay", options_metavar="[OPTIONS]")
+@click.option("--changed", is_flag=True, help="Run the program even if its file was changed after the incident.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the JSON report to this file.",
+)
+@click.option("--quiet", is_flag=True, help="Print nothing; the exit code tells.")
+@click.argument("incident", type=click.Path(path_type=Path))
+def _replay(changed: bool, json_file: Path | None, quiet: bool, incident: Path) -> int:
+    """Run the step of a saved incident again: INCIDENT is the folder `incident-N` of a run.
+
+    A Trainer's module is made from its class and hyper-parameters; a plain program is run until its first training
+    step, which gets the saved weights, batch and random numbers. Exit code 3: the same was found again; 0: the step was
+    finite.
+    """
+    from unstuck.cli.replay import ReplayOptions, replay
+
+    return replay(ReplayOptions(incident=incident, changed=changed, json_file=json_file, quiet=quiet))
+
+
 @_unstuck.command("report")
 @click.argument("path", type=click.Path(path_type=Path))
 def _report(path: Path) -> int:

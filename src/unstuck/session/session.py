@@ -17,6 +17,7 @@ import torch
 from unstuck.diagnosis import judge
 from unstuck.diagnosis.incidents import all_incidents
 from unstuck.errors import MisconfigurationException
+from unstuck.instruments.batch_sizes import BatchSizesOfModels
 from unstuck.instruments.batches import Batches
 from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.connections import Connections
@@ -33,12 +34,14 @@ from unstuck.instruments.skipped_steps import SkippedSteps
 from unstuck.instruments.step_limit import StepLimit
 from unstuck.instruments.step_order import StepOrder
 from unstuck.instruments.underflow import Underflow
+from unstuck.places import Frame
 from unstuck.record.incident import UnderflowRecord
 from unstuck.record.recording import RECORDING_NAME, Recording
 from unstuck.session.explain import explain, explain_skipped_step, explain_zero_gradients
 from unstuck.session.first_steps import FirstSteps
 from unstuck.session.live_trace import LiveTrace
 from unstuck.session.options import Ending, SessionOptions, Verdict
+from unstuck.session.restoring import Restoring
 from unstuck.session.probing import Probing
 from unstuck.session.progress import Progress
 from unstuck.signals import Bus, Listener
@@ -88,7 +91,7 @@ class Session:
         )
         self._live = None if options.trace_step is None else LiveTrace(options.trace_step, self._guard)
         limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
-        live = [] if self._live is None else [self._live]
+        live: list[Listener] = [] if self._live is None else [self._live]
         losses = Losses(self.recording, self._guard)
         self._batches = Batches(self.recording, self._guard)
         constructions = Constructions()
@@ -106,7 +109,12 @@ class Session:
         self._kept_steps = KeptSteps(self._guard, self._moments, self._inventory)
         probed: list[Listener] = [] if live or options.budget <= 0.0 else [self._kept_steps]
         probed.append(Schedules(self.recording, self._guard, gradients.index_of))
-        first: list[Listener] = [] if live else [self._first_steps, constructions]
+        self._batch_sizes = BatchSizesOfModels(self.recording, self._guard)
+        first: list[Listener] = [] if live else [self._first_steps, constructions, self._batch_sizes]
+        self._restoring = None
+        if options.replay is not None:
+            self._restoring = Restoring(options.replay, self._guard, self._live)
+            live.insert(0, self._restoring)
         half: list[Any] = []
         if not live:
             half.append(SkippedSteps(self._guard, self._on_skipped_step))
@@ -139,6 +147,8 @@ class Session:
             wants_calls=self._wants_calls,
             wants_closures=lambda: self._guard.has_window,
         )
+        if self._restoring is not None:
+            self._source.substitute = self._restoring.batch
         self._stopped: str | None = None
         # what a Trainer knows of its position (epoch, global step), while one runs
         self._describe: Callable[[], dict[str, Any]] = dict
@@ -217,6 +227,10 @@ class Session:
         if norms and not self._bus.muted:
             self._bus.call(self._gradients, self._gradients.take, optimizer, parameters, norms)
 
+    def optimizer_place(self, optimizer: torch.optim.Optimizer) -> tuple[Frame, ...]:
+        """The user's lines that constructed an optimiser; empty if that wasn't seen."""
+        return self._inventory.made_at.get(optimizer, ())
+
     def take_batch(self, source: object, batch: Any) -> None:
         """A step of the user's loop works on ``batch``; told by the loop itself where no loader gives it."""
         self._moments.note(id(source), batch)
@@ -241,6 +255,7 @@ class Session:
             unchecked=(
                 *(f"{name} was switched off: {error}" for name, _, error in self._bus.faults),
                 *self.recording.unchecked,
+                *(() if self._restoring is None else self._restoring.left),
             ),
             cost=cost,
             stopped=self._stopped,
@@ -270,7 +285,7 @@ class Session:
 
     def _wants_calls(self) -> bool:
         wanted = self._first_steps.wants_calls or self._moments.wants_calls or self._batches.wants_calls
-        return self._live is not None or wanted or self._modes.wants_evaluations
+        return self._live is not None or wanted or self._modes.wants_evaluations or self._batch_sizes.wants_calls
 
     def _on_incident(self, incident: Incident) -> None:
         begin = time.perf_counter()
@@ -287,6 +302,8 @@ class Session:
                 number=len(self.recording.incidents),
                 extra=self._describe(),
             )
+            if self._restoring is not None:
+                record = self._restoring.as_saved(record)
             self.recording.add_incident(record)
         finally:
             self._excluded += time.perf_counter() - begin
@@ -340,6 +357,8 @@ class Session:
         return self._source.original_backward
 
     def _on_steps_done(self) -> None:
+        if self._restoring is not None:
+            self.recording.add_unchecked("the step was finite when it was run again")
         self._stopped = "steps"
         raise StopRun(0)
 

@@ -13,6 +13,7 @@ import torch
 
 from unstuck.errors import MisconfigurationException
 from unstuck.findings import Finding
+from unstuck.places import Frame
 from unstuck.record.recording import Recording
 from unstuck.report.files import write_report
 from unstuck.report.terminal import show
@@ -70,6 +71,10 @@ class Watch:
     def report(self) -> None:
         """Print what was found so far on the console, in at most one screen."""
         show(self._as_report(self._now()))
+
+    def optimizer_place(self, optimizer: torch.optim.Optimizer | None) -> tuple[Frame, ...]:
+        """The user's lines that constructed an optimiser since the watch began, outermost first; empty if unknown."""
+        return () if optimizer is None else self._session.optimizer_place(optimizer)
 
     def close(self) -> None:
         """Stop watching and leave torch as it was found; calling it again does nothing."""

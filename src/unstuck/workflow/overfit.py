@@ -12,7 +12,7 @@ import torch
 
 from unstuck.diagnosis.memorised import Memory, judge_memory
 from unstuck.errors import MisconfigurationException
-from unstuck.findings import Finding
+from unstuck.findings import Finding, Severity
 from unstuck.session.session import Session
 from unstuck.session.watch import watch
 from unstuck.trainer.data.seed import isolate_rng
@@ -160,7 +160,42 @@ def overfit(
         rates: list[RateTried] = []
         if sweep and memory.verdict != "memorised":
             rates = trial.sweep(max(1, steps // 2), begin + max_seconds, advance)
+    if rates and not any(item.severity is Severity.ERROR for item in findings):
+        findings = (*_rate_finding(memory, curve, rates), *findings)
     return OverfitResult(memory, curve.losses, tuple(rates), findings, time.monotonic() - begin)
+
+
+def _rate_finding(memory: Memory, curve: Curve, rates: Sequence[RateTried]) -> tuple[Finding, ...]:
+    """What another rate has proved, where the optimiser's own did not learn and another one does."""
+    learning = [item for item in rates if item.memory.verdict == "memorised"]
+    learning = learning or [item for item in rates if item.learns and item.memory.last < 0.5 * memory.last]
+    if not learning or memory.verdict != "not memorised":
+        return ()
+    best = _best(learning)
+    own = best.rate / best.factor
+    high = best.factor < 1
+    return (
+        Finding(
+            code="optim.lr-too-high" if high else "optim.lr-too-low",
+            severity=Severity.ERROR,
+            summary=f"at the learning rate {own:.3g} the batches are not learnt "
+            f"(loss {memory.first:.4g} -> {memory.last:.4g}), at {best.rate:.3g} they are (-> {best.memory.last:.4g})",
+            evidence={
+                "rate": own,
+                "rate that learns": best.rate,
+                "curve": _thinned(curve.losses),
+                "curve at the other rate": _thinned(best.losses),
+            },
+            remedy=f"{'lower' if high else 'raise'} the learning rate to about {best.rate:.3g}",
+            confirmed=True,
+        ),
+    )
+
+
+def _thinned(losses: Sequence[float]) -> list[float]:
+    """At most some twenty values of a curve, its end included."""
+    step = max(1, len(losses) // 20)
+    return [*losses[:-1:step], losses[-1]]
 
 
 class _Trial:

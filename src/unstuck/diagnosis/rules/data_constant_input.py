@@ -55,7 +55,8 @@ def _same_samples(record: BatchesRecord) -> Finding | None:
     summary = f"the samples of a batch {what}, in {inputs.constant or inputs.compared} of {inputs.compared} batches"
     if number:
         summary += f": {number} indices of the dataset gave {inputs.distinct} different inputs"
-    where = loader.late_at or loader.item_at or loader.source_at or loader.dataset_at
+    made = loader.source_at if loader.indexed else None
+    where = loader.late_at or made or loader.item_at or loader.source_at or loader.dataset_at
     remedy = "look at two samples of the dataset side by side; its __getitem__ must depend on the index"
     if loader.late_at is not None:
         remedy = (

@@ -1,0 +1,180 @@
+"""What is examined: a callable of the user's that builds a model with its data, called anew for every step."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from unstuck.errors import MisconfigurationException
+from unstuck.places import add_user_root
+from unstuck.trainer.module import LightningModule
+
+__all__ = ["Patient", "load_target", "patient_of"]
+
+_FORMS = (
+    "a LightningModule, (LightningModule, train loader), (LightningModule, train loader, validation loader), "
+    "(LightningModule, datamodule), or (model, loader, loss_fn, optimizer) with a validation loader after it or not"
+)
+
+
+@dataclass(frozen=True)
+class Patient:
+    """One freshly built program.
+
+    Attributes:
+        module: a LightningModule, of ours or of Lightning.
+        train: training loader, None where module or datamodule has it.
+        val: validation loader, the same.
+        datamodule: a LightningDataModule.
+        plain: model, loader, loss function and optimiser, where that is what the callable returned.
+    """
+
+    module: Any
+    train: Any = None
+    val: Any = None
+    datamodule: Any = None
+    plain: tuple[torch.nn.Module, Any, Callable[[Any, Any], torch.Tensor], torch.optim.Optimizer] | None = None
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is something to validate on."""
+        from unstuck.trainer.hooks import is_overridden
+
+        owners = [item for item in (self.module, self.datamodule) if item is not None]
+        has_step = is_overridden("validation_step", self.module)
+        return has_step and (self.val is not None or any(is_overridden("val_dataloader", item) for item in owners))
+
+
+class Plain(LightningModule):
+    """A model, a loss function and an optimiser as a LightningModule.
+
+    Args:
+        model: the model.
+        loss_fn: called as ``loss_fn(output, target)``.
+        optimizer: of the model's parameters.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, loss_fn: Callable[[Any, Any], torch.Tensor], optimizer: torch.optim.Optimizer
+    ) -> None:
+        super().__init__()
+        from unstuck.trials.overfit.training import forward_of_pair
+
+        self.model = model
+        self._pass = forward_of_pair(loss_fn)
+        self._optimizer = optimizer
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """The loss of a batch."""
+        return self._pass(self.model, batch).loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """The loss of a batch, logged as ``val_loss``."""
+        loss = self._pass(self.model, batch).loss
+        self.log("val_loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The one that was given."""
+        return self._optimizer
+
+
+def load_target(target: str) -> Callable[[], Any]:
+    """The callable that ``file.py:callable`` or ``package.module:callable`` names.
+
+    Raises:
+        MisconfigurationException: there is no such file, module or callable.
+    """
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        raise MisconfigurationException(
+            f"the target must be file.py:callable or package.module:callable, got {target!r}"
+        )
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
+    found: Any = getattr(module, name, None)
+    if not callable(found):
+        have = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise MisconfigurationException(
+            f"{place} has no callable {name!r}; it has: {', '.join(sorted(have)[:12]) or 'none'}"
+        )
+    build: Callable[[], Any] = found
+    return build
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise MisconfigurationException(f"can't find the file {path}")
+    folder = str(path.parent.absolute())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as python does for a script
+    spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_path(name: str) -> ModuleType:
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as `python -m` does
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        raise MisconfigurationException(f"can't find the module {name!r}: {error}") from error
+    if module.__file__:
+        add_user_root(module.__file__)
+    return module
+
+
+def patient_of(built: Any) -> Patient:
+    """What a target's callable has returned.
+
+    Raises:
+        MisconfigurationException: it is none of the forms.
+    """
+    parts = list(built) if isinstance(built, (tuple, list)) else [built]
+    if parts and _is_lightning(parts[0]):
+        return _lightning(parts)
+    if len(parts) in (4, 5) and isinstance(parts[0], torch.nn.Module) and isinstance(parts[3], torch.optim.Optimizer):
+        model, loader, loss_fn, optimizer = parts[:4]
+        val = parts[4] if len(parts) == 5 else None
+        return Patient(Plain(model, loss_fn, optimizer), loader, val, plain=(model, loader, loss_fn, optimizer))
+    raise MisconfigurationException(f"the target must return {_FORMS}; got {_described(parts, built)}")
+
+
+def _lightning(parts: list[Any]) -> Patient:
+    if len(parts) == 1:
+        return Patient(parts[0])
+    if len(parts) == 2:
+        if hasattr(parts[1], "train_dataloader"):
+            return Patient(parts[0], datamodule=parts[1])
+        return Patient(parts[0], parts[1])
+    if len(parts) == 3:
+        return Patient(parts[0], parts[1], parts[2])
+    raise MisconfigurationException(
+        f"the target must return {_FORMS}; got a LightningModule with {len(parts) - 1} more"
+    )
+
+
+def _is_lightning(item: Any) -> bool:
+    return all(hasattr(item, name) for name in ("training_step", "configure_optimizers", "parameters"))
+
+
+def _described(parts: list[Any], built: Any) -> str:
+    if isinstance(built, (tuple, list)):
+        return f"({', '.join(type(item).__name__ for item in parts)})"
+    return type(built).__name__
