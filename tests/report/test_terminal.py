@@ -99,6 +99,12 @@ def test_what_was_not_checked_is_told() -> None:
     assert "not checked the gradients" in text(report(unchecked=["the gradients", "the data"]))
 
 
+def test_what_the_model_has_none_of_is_counted_and_no_gap() -> None:
+    shown = text(report(unchecked=["dead units: the model has no ReLU-like units"]))
+    assert "; 1 check had nothing to look at" in shown
+    assert "not checked" not in shown
+
+
 def test_failure_of_ours_is_one_line() -> None:
     shown = text(report(watched=[], failure="Traceback ...\nKeyError: 'x'\n"))
     assert shown == "unstuck: watching failed, the script ran without it (KeyError: 'x')"

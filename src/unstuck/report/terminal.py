@@ -12,6 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from unstuck.console import console
+from unstuck.diagnosis.coverage import had_nothing_to_see
 
 __all__ = ["lines", "show"]
 
@@ -101,7 +102,9 @@ def _quiet_line(report: dict[str, Any]) -> Text:
         return Text("unstuck: nothing was trained in this process, so there is nothing to report")
     cost = report.get("cost")
     told = f"; watching cost {_percent(cost)}" if isinstance(cost, (int, float)) else ""
-    return Text(f"unstuck: nothing wrong found in {', '.join(watched)}{told}")
+    idle = sum(had_nothing_to_see(str(phrase)) for phrase in report.get("unchecked") or ())
+    unused = f"; {idle} check{'s' * (idle > 1)} had nothing to look at" if idle else ""
+    return Text(f"unstuck: nothing wrong found in {', '.join(watched)}{unused}{told}")
 
 
 def _percent(cost: float) -> str:
@@ -110,7 +113,8 @@ def _percent(cost: float) -> str:
 
 def _tail(report: dict[str, Any], width: int) -> list[Text]:
     shown: list[Text] = []
-    unchecked = [literal(item) for item in report.get("unchecked") or ()]
+    phrases = [str(item) for item in report.get("unchecked") or ()]
+    unchecked = [literal(phrase) for phrase in phrases if not had_nothing_to_see(phrase)]
     if unchecked:
         more = f" (and {len(unchecked) - 1} more)" if len(unchecked) > 1 else ""
         shown += _wrap(_labelled("not checked", unchecked[0] + more), width)[:2]
