@@ -13,6 +13,9 @@ from unstuck.findings import CODES
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+# Guides whose blocks of Python are one program.
+GUIDES = ["checkpoints.md"]
+
 
 def rule_codes() -> set[str]:
     return {rule.__globals__["CODE"] for rule in RULES}
@@ -44,3 +47,12 @@ def test_documented_options_are_the_commands() -> None:
     options = {option for parameter in _unstuck.commands["run"].params for option in parameter.opts if "--" in option}
     documented = set(re.findall(r"^\| `(--[a-z-]+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
     assert documented == options
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_code_of_the_guide_runs(guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / guide).read_text(encoding="utf-8"), re.M | re.S)
+    names = {"__name__": "guide"}
+    for block in blocks:
+        exec(compile(block, guide, "exec"), names)
