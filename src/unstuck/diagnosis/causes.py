@@ -97,6 +97,7 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "data.label-mismatch": _CANT_LEARN,
     "data.constant-input": (*_CANT_LEARN, "data.conflicting-labels"),
     "model.input-ignored": (*_CANT_LEARN, "model.no-gradient"),
+    "model.batch-mixing": (*_CANT_LEARN, "loss.wrong-dim"),
     "model.wrong-mode": ("optim.lr-too-low", "optim.lr-too-high"),
     "model.norm-misuse": ("optim.lr-too-low", "optim.lr-too-high", "model.dead-units", "model.input-ignored"),
     "model.output-activation": (*_CANT_LEARN, "model.dead-units", "model.saturated-units"),

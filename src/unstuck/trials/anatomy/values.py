@@ -131,7 +131,11 @@ def over_of(shadow: torch.Tensor | None) -> tuple[int, ...]:
     """Dimensions along which a shadow's samples change; see :attr:`unstuck.record.anatomy.Value.over`."""
     if shadow is None or samples_of(shadow) != "apart":
         return ()
-    return tuple(dim for dim, size in enumerate(shadow.shape) if size > 1)
+    return tuple(
+        dim
+        for dim, size in enumerate(shadow.shape)
+        if size > 1 and not bool((shadow == shadow.narrow(dim, 0, 1)).all())
+    )
 
 
 def described(
