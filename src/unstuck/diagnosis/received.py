@@ -22,6 +22,7 @@ __all__ = [
     "last_loss",
     "loss_frame",
     "made_by",
+    "pass_loss",
     "plain_target",
     "stalled",
     "target_frame",
@@ -70,6 +71,12 @@ def last_loss(recording: Recording) -> float | None:
     """Median of the last tenth of the losses."""
     values = _losses(recording)
     return median(values[-max(5, int(_SHARE * len(values))) :]) if len(values) >= 10 else None
+
+
+def pass_loss(recording: Recording, batches: int) -> float | None:
+    """Mean of the losses of the last pass over the data."""
+    values = _losses(recording)[-batches:]
+    return sum(values) / batches if len(values) == batches else None
 
 
 def first_loss(recording: Recording) -> float | None:

@@ -35,6 +35,8 @@ _ROUNDS = 8
 """Random pairings that the skill of chance is measured with."""
 
 _NAMES = 64
+_Pairing = tuple[str, str, torch.Tensor | None, torch.Tensor]
+"""What a pairing is, the arrays that it is made of, the samples that have a partner (None for all), the targets."""
 _SHIFT = 2
 _IMAGES = 20
 _LIKE = 0.25
@@ -125,7 +127,7 @@ def probe_pairing(kept: Kept, tokens: bool, arrays: Mapping[str, torch.Tensor]) 
     generator = torch.Generator().manual_seed(0)
     for _ in range(_ROUNDS):
         probe.noise = max(probe.noise, skill(targets[torch.randperm(len(targets), generator=generator)]))
-    others = [*_moved(kept, rows, targets), *_as_they_stand(tables[0][:_SAMPLES], targets, arrays)]
+    others = [*_moved(kept, rows, targets), *_as_they_stand(kept, rows, targets, arrays)]
     for pairing, named, used, other in others:
         if used is None:
             reached = skill(other)
@@ -143,15 +145,13 @@ def probe_pairing(kept: Kept, tokens: bool, arrays: Mapping[str, torch.Tensor]) 
     return probe
 
 
-def _moved(
-    kept: Kept, rows: torch.Tensor, targets: torch.Tensor
-) -> list[tuple[str, str, torch.Tensor | None, torch.Tensor]]:
+def _moved(kept: Kept, rows: torch.Tensor, targets: torch.Tensor) -> list[_Pairing]:
     """Targets of the samples a few indices away."""
     indices = kept.indices[: len(targets)]
     if len(indices) != len(targets):
         return []
     place = {index: row for row, index in enumerate(indices)}
-    found: list[tuple[str, str, torch.Tensor | None, torch.Tensor]] = []
+    found: list[_Pairing] = []
     if _follow_on(rows, indices):
         return []  # the samples before and after hold a part of a sample, and so of its target
     for move in _MOVES:
@@ -179,11 +179,11 @@ def _follow_on(rows: torch.Tensor, indices: list[int]) -> bool:
 
 
 def _as_they_stand(
-    rows: torch.Tensor, targets: torch.Tensor, arrays: Mapping[str, torch.Tensor]
-) -> list[tuple[str, str, torch.Tensor | None, torch.Tensor]]:
+    kept: Kept, rows: torch.Tensor, targets: torch.Tensor, arrays: Mapping[str, torch.Tensor]
+) -> list[_Pairing]:
     """Targets that stand in the program's arrays at the places at which the inputs stand in others of its arrays."""
     wanted = fingerprints(rows)
-    found: list[tuple[str, str, torch.Tensor | None, torch.Tensor]] = []
+    found: list[_Pairing] = []
     labels = {
         name: array
         for name, array in arrays.items()
@@ -204,13 +204,25 @@ def _as_they_stand(
             if len(values) != len(array) or label == name or len(values) > 200_000:
                 continue
             table = values.reshape(len(values), -1).to(torch.float32)
-            if not set(fingerprints(targets)) <= set(fingerprints(table)):
+            if not _same_values(table, targets, kept.classes):
                 continue  # these aren't the targets in another order
             other = table[torch.tensor(at).clamp_min(0)]
             if bool((other[used] == targets[used]).all()):
                 return []  # that is how they were paired
             found.append(("as they stand", f"{name} with {label}", used, other))
     return found
+
+
+def _same_values(table: torch.Tensor, targets: torch.Tensor, classes: bool) -> bool:
+    """Whether targets were taken from a table: the same values, class ids about equally often."""
+    if not classes:
+        return set(fingerprints(targets)) <= set(fingerprints(table))
+    shares = []
+    for values in (table, targets):
+        known, counts = torch.unique(values[:, 0], return_counts=True)
+        shares.append(dict(zip(known.tolist(), (counts / len(values)).tolist(), strict=True)))
+    one, other = shares
+    return one.keys() == other.keys() and all(abs(one[label] - other[label]) < 0.1 for label in one)
 
 
 # -- images ------------------------------------------------------------------------------------------------------------

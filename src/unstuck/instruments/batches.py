@@ -392,6 +392,8 @@ class Batches:
             dataset_at=construction_of(made_at[-1], kind) if made_at else None,
             item_at=lines.item,
             random_at=lines.random,
+            target_at=lines.target,
+            indexed=lines.indexed,
             late_at=lines.late,
             source_at=lines.source or (input_source(made_at[-1], kind) if made_at else None),
         )

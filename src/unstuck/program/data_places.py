@@ -103,6 +103,8 @@ class ItemLines:
         item: of its ``__getitem__``: where a sample's input is made; the ``def`` where that isn't plain.
         random: the first line of ``__getitem__`` that draws random numbers itself.
         source: where the arrays that it reads get their form; None where that isn't in the class.
+        target: of its ``__getitem__``: where the last thing that it returns is made.
+        indexed: whether the line of ``item`` reads the index.
         late: a function made in a loop of the class that reads the loop's variable only when it is called.
     """
 
@@ -110,6 +112,8 @@ class ItemLines:
     random: Frame | None = None
     late: Frame | None = None
     source: Frame | None = None
+    target: Frame | None = None
+    indexed: bool = True
 
 
 @lru_cache(maxsize=64)
@@ -145,10 +149,12 @@ def item_lines(dataset: Any) -> ItemLines:
                 late = _late_binding(owner)
                 source = _source_line(owner, function)
                 return ItemLines(
-                    _frame(code.co_filename, _input_line(function), f"{kind.__name__}.{function.name}"),
+                    _frame(code.co_filename, _made_line(function, 0), f"{kind.__name__}.{function.name}"),
                     _frame(code.co_filename, _random_line(function), f"{kind.__name__}.{function.name}"),
                     _frame(code.co_filename, late, kind.__name__),
                     _frame(code.co_filename, source, kind.__name__),
+                    _frame(code.co_filename, _made_line(function, -1), f"{kind.__name__}.{function.name}"),
+                    _reads_index(function, _made_line(function, 0)),
                 )
     return ItemLines(_frame(code.co_filename, code.co_firstlineno, kind.__name__))
 
@@ -157,16 +163,30 @@ def _frame(file: str, line: int | None, function: str) -> Frame | None:
     return None if line is None else Frame(os.path.abspath(file), line, function)
 
 
-def _input_line(function: ast.FunctionDef) -> int:
-    """The line that makes the first thing that a function returns."""
+def _reads_index(function: ast.FunctionDef, line: int) -> bool:
+    names = {argument.arg for argument in function.args.args[1:]}
+    # other names may have been made from the index before
+    names |= {name.id for node in _own_nodes(function) if isinstance(node, ast.Assign) for name in _read(node, names)}
+    return any(isinstance(node, ast.Name) and node.id in names and node.lineno == line for node in ast.walk(function))
+
+
+def _read(node: ast.Assign, names: set[str]) -> list[ast.Name]:
+    """Targets of an assignment whose value reads one of some names."""
+    if not any(isinstance(item, ast.Name) and item.id in names for item in ast.walk(node.value)):
+        return []
+    return [item for target in node.targets for item in ast.walk(target) if isinstance(item, ast.Name)]
+
+
+def _made_line(function: ast.FunctionDef, place: int) -> int:
+    """The line that makes a thing that a function returns, by its place among them."""
     returns = [node for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
     if not returns:
         return function.lineno
     value = returns[-1].value
     if isinstance(value, ast.Tuple) and value.elts:
-        value = value.elts[0]
+        value = value.elts[place]
     elif isinstance(value, ast.Dict) and value.values:
-        value = value.values[0]
+        value = value.values[place]
     seen = set()
     line = returns[-1].lineno
     while True:
@@ -188,7 +208,7 @@ def _input_line(function: ast.FunctionDef) -> int:
 
 def _source_line(owner: ast.ClassDef, function: ast.FunctionDef) -> int | None:
     """The line of a class that gives a sample's input its form, or the attribute that the input is read from."""
-    line = _input_line(function)
+    line = _made_line(function, 0)
     parts = [node for node in ast.walk(function) if isinstance(node, ast.expr) and node.lineno == line]
     if any(isinstance(node, ast.Call) and _last_name(node.func) in _CONVERSIONS for node in parts):
         return line
@@ -198,9 +218,25 @@ def _source_line(owner: ast.ClassDef, function: ast.FunctionDef) -> int | None:
             continue
         for method in owner.body:
             made = _assigned(method, name, 1 << 30) if isinstance(method, ast.FunctionDef) else None
+            filled = _filled(method, name)
+            if filled is not None:
+                return filled
             if made is not None:
                 passed = isinstance(made[1], ast.Name)
                 return None if passed else made[0]
+    return None
+
+
+def _filled(method: ast.AST, name: str) -> int | None:
+    """The line at which something is appended to a list, or written into an array, of this name."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+            if _name_of(node.func.value) == name:
+                return node.lineno
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Subscript) and _name_of(target.value) == name for target in node.targets
+        ):
+            return node.lineno
     return None
 
 

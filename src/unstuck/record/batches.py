@@ -38,6 +38,8 @@ class LoaderPart:
         drawn_at: the user's lines that drew a batch.
         dataset_at: line that constructed the dataset.
         item_at: line of the dataset's ``__getitem__`` that makes a sample.
+        target_at: line of it that makes a sample's target.
+        indexed: whether the line of ``item_at`` reads the index.
         random_at: line of it that draws random numbers itself.
         collate_at: line of the function that joins samples to batches that sorts something.
         late_at: line of a function that is made in a loop and reads the loop's variable when it is called.
@@ -56,6 +58,8 @@ class LoaderPart:
     drawn_at: tuple[Frame, ...] = ()
     dataset_at: Frame | None = None
     item_at: Frame | None = None
+    target_at: Frame | None = None
+    indexed: bool = True
     random_at: Frame | None = None
     collate_at: Frame | None = None
     late_at: Frame | None = None

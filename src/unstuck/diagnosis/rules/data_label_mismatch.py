@@ -50,7 +50,7 @@ def _where(recording: Recording, record: BatchesRecord, target: TargetPart) -> W
     loader = record.loader
     frame: Frame | None = chain[-1] if chain else None
     if frame is None and loader is not None:
-        frame = loader.item_at or loader.dataset_at
+        frame = loader.target_at or loader.dataset_at
     return at_frame(frame, chain or loss_frame(recording, target) or record.loss_at)
 
 

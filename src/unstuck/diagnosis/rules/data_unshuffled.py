@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from unstuck.diagnosis.received import at_frame, chance, judged, last_loss, plain_target
+from unstuck.diagnosis.received import at_frame, chance, judged, last_loss, pass_loss, plain_target
 from unstuck.findings import Finding, Severity
 from unstuck.record.batches import BatchesRecord
 from unstuck.record.recording import Recording
@@ -89,7 +89,8 @@ def _by_class(recording: Recording, record: BatchesRecord) -> Finding | None:
 
 
 def _by_value(recording: Recording, record: BatchesRecord) -> Finding | None:
-    order, target, scale, last = record.order, record.target, record.scale, last_loss(recording)
+    order, target, scale, loader = record.order, record.target, record.scale, record.loader
+    last = pass_loss(recording, loader.batches) if loader is not None and loader.batches else None
     if target is None or target.kind not in ("mse", "square") or scale is None or last is None:
         return None
     if abs(order.rise) < SORTED or order.inner > NARROW or not math.isfinite(last):
@@ -101,8 +102,8 @@ def _by_value(recording: Recording, record: BatchesRecord) -> Finding | None:
         CODE,
         Severity.WARNING,
         f"batches come sorted by target (rank correlation {order.rise:.2f}, a batch spans "
-        f"{100 * order.inner:.0f} % of the spread): the loss stays at {last:.3g}, a linear model on the same samples "
-        f"in random order reaches {scale.loss:.3g}",
+        f"{100 * order.inner:.0f} % of the spread): the loss of a pass stays at {last:.3g}, a linear model on the same "
+        f"samples in random order reaches {scale.loss:.3g}",
         at_frame(None, made_at),
         {
             "rank correlation": order.rise,
