@@ -126,6 +126,7 @@ class ModelCheckpoint(Checkpoint):
         self.last_model_path = ""
         self._last_checkpoint_saved = ""
         self._last_global_step_saved = 0
+        self._step_at_start = 0
         self._last_time_checked: float | None = None
         self._waits_for_validation = False
 
@@ -189,6 +190,7 @@ class ModelCheckpoint(Checkpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The time begins to run."""
         self._last_time_checked = time.monotonic()
+        self._step_at_start = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -225,7 +227,8 @@ class ModelCheckpoint(Checkpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Saves what the fit has reached, where that is wanted."""
-        if not self.save_on_exception or self._is_off(trainer):
+        if not self.save_on_exception or self._is_off(trainer) or trainer.global_step == self._step_at_start:
+            # Without a new step there is nothing that the checkpoint which the run began from doesn't hold.
             return
         candidates = self._candidates(trainer)
         path = self._path_for(candidates)

@@ -115,11 +115,7 @@ def _window_to_go_back_to(run: Run) -> Any:
 def _weights(run: Run, window: Any) -> dict[str, Any]:
     weights: dict[str, Any] = run.module.state_dict()
     if window is not None:
-        copies = {buffer.data_ptr(): copy for buffer, copy in window.buffers if buffer.numel()}
-        for name, value in weights.items():
-            copy = copies.get(value.data_ptr()) if isinstance(value, torch.Tensor) and value.numel() else None
-            if copy is not None and copy.shape == value.shape:
-                weights[name] = copy
+        weights.update((name, buffer) for name, buffer in window.buffers.items() if name in weights)
     return weights
 
 

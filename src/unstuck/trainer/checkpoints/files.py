@@ -230,6 +230,9 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _is_running(process: int) -> bool:
+    if os.name == "nt":
+        # There the number that asks on other systems is a signal.
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -36,8 +36,8 @@ class Window:
     """Batches of the epoch that were done."""
     global_step: int
     random: RandomStates
-    buffers: list[tuple[torch.Tensor, torch.Tensor]]
-    """The module's buffers and copies of them."""
+    buffers: dict[str, torch.Tensor]
+    """Copies of the module's buffers by name."""
     sums: list[Any]
     """The epoch's sums of logged values."""
     gradients: dict[str, torch.Tensor]

@@ -313,7 +313,7 @@ def _open_window(run: Run) -> Window:
         batches=progress.batches_ready,
         global_step=progress.global_step,
         random=run.trail.now(),
-        buffers=[(buffer, buffer.detach().clone()) for buffer in module.buffers()],
+        buffers={name: buffer.detach().clone() for name, buffer in module.named_buffers(remove_duplicate=False)},
         sums=run.logbook.training_sums(),
         gradients=gradients_of(module) if progress.accumulating else {},
     )
