@@ -14,6 +14,9 @@ __all__ = ["Course", "course_of", "suspicions", "unusual_settings"]
 FEWEST = 24
 """Losses below which nothing is suspected."""
 
+DIVERGED = 3.0
+"""Loss over the first one before an incident from which on a rate may be the cause."""
+
 FEWEST_BROKEN = 4
 """The same for a run that an incident has ended."""
 
@@ -77,7 +80,7 @@ def suspicions(recording: Recording, optimizer: int, since: int = 0) -> tuple[st
     """
     course = course_of(recording, since)
     record = recording.optimizers[optimizer]
-    if course is None:
+    if course is None or (recording.incidents and not _diverged(recording, course)):
         return ()
     found = []
     if math.isinf(course.last) or course.fell < 0.3:
@@ -96,6 +99,12 @@ def suspicions(recording: Recording, optimizer: int, since: int = 0) -> tuple[st
     if unusual_settings(record) and course.fell < 0.8:
         found.append("settings")
     return tuple(found)
+
+
+def _diverged(recording: Recording, course: Course) -> bool:
+    """Whether the loss had grown far above its start before a value turned non-finite."""
+    finite = [bucket.last[0] for bucket in recording.loss_series if math.isfinite(bucket.last[0])]
+    return bool(finite) and finite[-1] > DIVERGED * abs(course.first)
 
 
 def unusual_settings(record: OptimizerRecord) -> dict[str, object]:

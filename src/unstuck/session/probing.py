@@ -20,7 +20,7 @@ from unstuck.record.gradients import OptimizerRecord
 from unstuck.record.recording import Recording
 from unstuck.record.schedules import ScheduleRecord
 from unstuck.record.trials import LearningTrial, LearningTrials
-from unstuck.trials.learning import Change, Clip, TrialPlan, learn
+from unstuck.trials.learning import GATHERED, Change, Clip, TrialPlan, learn
 from unstuck.trials.rehearsal import Rehearsal, RehearsalError, rehearse
 
 __all__ = ["Probing"]
@@ -36,9 +36,6 @@ MEASURES = 4
 
 SHOWS = 0.1
 """Part of the start's loss that a rate must gain to end the search for a larger one."""
-
-GATHERED = 8
-"""Backward passes for one step from which on fewer are tried."""
 
 
 class Probing:
@@ -222,7 +219,7 @@ def _plan(recording: Recording, index: int, kept: Kept, deadline: float, seconds
     held = max(1, min(8, count // 4))
     passes = max(1, round(sum(item.passes for item in kept.steps) / count))
     each = (deadline - time.monotonic()) / TRIALS - held * (MEASURES + 1) * seconds[1]
-    affordable = int(each / max(1e-6, seconds[0] * passes))
+    affordable = int(each / max(1e-6, seconds[0] * (passes if passes < GATHERED else 1)))
     if affordable < SHORTEST:
         raise RehearsalError(f"the time doesn't do for it (a pass takes {seconds[0]:.2g} s; --budget gives more)")
     first = [float(group.get("lr", 0.0)) for group in kept.settings]
@@ -234,7 +231,7 @@ def _plan(recording: Recording, index: int, kept: Kept, deadline: float, seconds
     return TrialPlan(
         tuple(range(count - held)) or (0,),
         tuple(range(count - held, count)),
-        max(1, min(LENGTH, affordable, record.steps if passes == 1 else LENGTH)),
+        max(1, min(LENGTH, affordable, record.steps if passes < GATHERED else LENGTH)),
         MEASURES,
         passes,
         [value * scale for value in first],

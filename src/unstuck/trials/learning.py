@@ -20,7 +20,10 @@ from unstuck.measure.gradient_norms import norms_of, total_of
 from unstuck.record.trials import LearningTrial
 from unstuck.trials.rehearsal import Rehearsal, RehearsalError
 
-__all__ = ["Change", "Clip", "TrialPlan", "learn"]
+__all__ = ["GATHERED", "Change", "Clip", "TrialPlan", "learn"]
+
+GATHERED = 8
+"""Backward passes for one step from which on trials count passes, not steps."""
 
 _RAN_AWAY = 1e3
 """A loss so many times its start, or more, isn't followed further."""
@@ -79,6 +82,10 @@ class TrialPlan:
     clips: Sequence[Clip]
     deadline: float
 
+    def length_with(self, passes: int) -> int:
+        """Steps of a trial that gathers so many passes for each: fewer where that would take too long."""
+        return self.length if passes < GATHERED else max(1, self.length // passes)
+
 
 def learn(
     rehearsal: Rehearsal, change: Change, plan: TrialPlan, told: Callable[[], None] = lambda: None
@@ -98,17 +105,18 @@ def learn(
     optimizer = _optimizer(rehearsal, change, plan)
     training: list[float] = []
     steps, losses = [0], [_measure(rehearsal, plan)]
-    every = max(1, plan.length // plan.measures)
     whole, timed_out = True, False
     position = 0
-    for step in range(plan.length):
+    passes = change.passes or plan.passes
+    length = plan.length_with(passes)
+    every = max(1, length // plan.measures)
+    for step in range(length):
         told()
         if time.monotonic() > plan.deadline:
             whole, timed_out = False, True
             break
         rehearsal.clear_gradients()
         total = 0.0
-        passes = change.passes or plan.passes
         for _ in range(passes):
             index = plan.training[position % len(plan.training)]
             position += 1
@@ -120,7 +128,7 @@ def learn(
             break
         _treat_gradients(rehearsal.parameters, change, plan)
         _step(optimizer)
-        if (step + 1) % every == 0 or step + 1 == plan.length:
+        if (step + 1) % every == 0 or step + 1 == length:
             steps.append(step + 1)
             losses.append(_measure(rehearsal, plan))
     if not whole and not timed_out and steps[-1] != len(training):

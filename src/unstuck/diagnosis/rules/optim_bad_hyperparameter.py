@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from unstuck.diagnosis.optimizing import at_line
-from unstuck.diagnosis.trying import Tried, tried
+from unstuck.diagnosis.trying import AHEAD_OF_OWN, Tried, tried
 from unstuck.findings import Finding, Severity
 from unstuck.record.recording import Recording
 from unstuck.record.trials import LearningTrial
@@ -21,6 +21,9 @@ from unstuck.record.trials import LearningTrial
 __all__ = ["CODE", "rule"]
 
 CODE = "optim.bad-hyperparameter"
+
+SWINGING = 1.2
+"""Gain of the usual settings over that of the run's own, in as many steps, where the run swings."""
 
 EFFECTS = {
     "eps": "it outweighs the size of the gradients, so that steps are tiny",
@@ -36,13 +39,19 @@ def rule(recording: Recording) -> list[Finding]:
     found = []
     for item in tried(recording):
         usual = item.trials.named("usual settings")
-        if usual is not None and item.learns(usual):
+        if usual is not None and item.learns(usual, ahead_of_own=SWINGING if _swings(item) else AHEAD_OF_OWN):
             found.append(_settings(item, usual))
             continue
         single = item.trials.named("a step per batch")
         if single is not None and item.learns(single, ahead_of_own=0.0):
             found.append(_accumulation(item, single))
     return found
+
+
+def _swings(item: Tried) -> bool:
+    """Whether the loss of the run is far above where it has been."""
+    course = item.course
+    return course.last - course.lowest > 0.25 * abs(course.first - course.lowest)
 
 
 def _settings(item: Tried, usual: LearningTrial) -> Finding:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 
 from unstuck.diagnosis.optimizing import at_line
-from unstuck.diagnosis.trying import Tried, tried
+from unstuck.diagnosis.trying import AHEAD_OF_RUN, Tried, tried
 from unstuck.findings import Finding, Severity
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
 
 CODE = "optim.lr-too-high"
+
+RISING = 1.2
+"""Gain of the smaller rate over that of the whole run, where the run's own rate only drives the loss up at first."""
 
 FAILS = 0.5
 """Gain of the run's own rate over that of the smaller one, in as many steps: at most so much of it."""
@@ -27,7 +30,9 @@ def rule(recording: Recording) -> list[Finding]:
     found = []
     for item in tried(recording):
         best = item.best_rate(larger=False)
-        if best is None or not item.learns(best) or item.gain(item.own) > FAILS * item.gain(best):
+        if best is None or item.gain(item.own) > FAILS * item.gain(best):
+            continue
+        if not item.learns(best, RISING if item.gain(item.own) <= 0.0 else AHEAD_OF_RUN):
             continue
         record = item.record
         found.append(
