@@ -14,6 +14,7 @@ from unstuck.measure.rng import is_generator
 __all__ = ["RandomStates", "capture", "pack", "random_sources", "restore"]
 
 RandomStates = dict[str, Any]
+_LONG = 600
 
 
 def random_sources(loaders: Iterable[Any]) -> list[Any]:
@@ -90,6 +91,9 @@ def _packed(value: Any) -> Any:
         return value.item()
     if isinstance(value, dict):
         return {key: _packed(item) for key, item in value.items()}
+    if isinstance(value, tuple) and len(value) >= _LONG:
+        # The words of Python's generator; the loader that runs no code takes long for many numbers.
+        return torch.tensor(value, dtype=torch.int64)
     if isinstance(value, (list, tuple)):
         return type(value)(_packed(item) for item in value)
     return value
@@ -105,6 +109,8 @@ def _unpack(value: Any, like: Any) -> Any:
 
 
 def _tuples(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return tuple(value.tolist())
     return tuple(_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
