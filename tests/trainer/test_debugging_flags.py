@@ -10,6 +10,7 @@ import sys
 import traceback
 import warnings
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,14 +102,18 @@ def test_anomaly_mode_holds_in_the_fit_only_and_tells_of_its_cost(caplog: pytest
     assert not torch.is_anomaly_enabled()
 
 
-def test_anomaly_mode_names_the_forward_of_a_nan() -> None:
+def test_anomaly_mode_names_the_forward_of_a_nan(tmp_path: Path) -> None:
     class Broken(Base):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             zero = (self.net(batch[0]) * 0).sum()
             return torch.sqrt(zero) * 0 + zero
 
-    with pytest.warns(UserWarning, match="Error detected in SqrtBackward0"), pytest.raises(RuntimeError, match="nan"):
-        trainer(detect_anomaly=True).fit(Broken(), loader())
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(RuntimeError, match="nan"):
+        warnings.simplefilter("always")
+        trainer(detect_anomaly=True, default_root_dir=tmp_path).fit(Broken(), loader())
+    texts = [str(item.message) for item in caught]
+    assert any("Error detected in SqrtBackward0" in text for text in texts)
+    assert any("numerics.nonfinite-backward" in text for text in texts)
 
 
 def test_a_global_anomaly_mode_of_the_user_s_own_stays_on() -> None:

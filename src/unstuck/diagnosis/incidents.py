@@ -131,7 +131,7 @@ def incident_notes(incident: IncidentRecord) -> tuple[str, ...]:
     if incident.late:
         notes.append(
             f"it was noticed up to {incident.late} steps late, because looking every step would have cost too much; "
-            "run again with --rerun to find the exact step"
+            "`unstuck run --rerun` finds the exact step"
         )
     if incident.kind == "evaluation":
         notes.append(
@@ -140,7 +140,7 @@ def incident_notes(incident: IncidentRecord) -> tuple[str, ...]:
         )
     if incident.kind in ("loss", "gradient") and incident.origin is None:
         reason = incident.reasons[0] if incident.reasons else "no operation was found on the way back"
-        notes.append(f"the operation isn't known ({reason}); run again with --rerun to trace the step as it happens")
+        notes.append(f"the operation isn't known ({reason}); `unstuck run --rerun` traces the step as it happens")
     if incident.folder is not None and incident.kind == "parameter":
         notes.append("the incident folder holds the weights after the update; those before it are gone")
     return tuple(notes)

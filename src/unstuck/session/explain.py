@@ -37,6 +37,7 @@ def explain(
     number: int,
     extra: dict[str, Any] | None = None,
     rebuild: dict[str, Any] | None = None,
+    module: torch.nn.Module | None = None,
 ) -> IncidentRecord:
     """Everything that can be told of an incident.
 
@@ -51,9 +52,10 @@ def explain(
         number: of incidents before.
         extra: what a trainer knows of its position.
         rebuild: what another process needs to make the program's module again.
+        module: the model, where the program's variables need not hold it.
     """
     forward = moments.forward
-    models = find_models(frame, optimizers, [forward.module if forward is not None else None])
+    models = find_models(frame, optimizers, [module, forward.module if forward is not None else None])
     sample, key = nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
     backward = incident.backward
     record = IncidentRecord(
@@ -97,6 +99,7 @@ def explain_skipped_step(
     frame: FrameType | None,
     run_backward: Callable[..., None],
     options: SessionOptions,
+    module: torch.nn.Module | None = None,
 ) -> SkippedStep | None:
     """What isn't finite in a step that a loss scaler has skipped, when its losses aren't scaled; None if nothing is.
 
@@ -108,8 +111,9 @@ def explain_skipped_step(
         frame: innermost frame of the program at present.
         run_backward: the original ``torch.autograd.backward``.
         options: of the session; the step is saved below its folder.
+        module: the model, where the program's variables need not hold it.
     """
-    program = _program(moments, optimizers, frame, run_backward)
+    program = _program(moments, optimizers, frame, run_backward, module)
     outcome = replay_unscaled(incident, scaler, program)
     if outcome is None or outcome.origin is None:
         return None
@@ -188,9 +192,10 @@ def _program(
     optimizers: list[torch.optim.Optimizer],
     frame: FrameType | None,
     run_backward: Callable[..., None],
+    module: torch.nn.Module | None = None,
 ) -> Program:
     forward = moments.forward
-    models = find_models(frame, optimizers, [forward.module if forward is not None else None])
+    models = find_models(frame, optimizers, [module, forward.module if forward is not None else None])
     return Program(models, optimizers, frame, run_backward, _is_compiled(models))
 
 
@@ -242,10 +247,12 @@ def _saved(
     batches: dict[str, Any] = {f"draw {index}": batch for index, batch in incident.draws}
     if forward is not None:
         batches["arguments"] = [list(forward.args), dict(forward.kwargs)]
-    states = [item.random_state for item in (forward, moments.draw, moments.step) if item is not None]
-    start = next((item for item in states if item is not None), None)
+    own = [moment for moment, _ in incident.backward.moments] if incident.backward is not None else []
+    known = (*own, *(item for item in (forward, moments.draw, moments.step) if item is not None))
+    start = next((item for item in known if item.random_state is not None), None)
+    state, at = (None, None) if start is None else (start.random_state, start.kind)
     try:
-        save_incident(folder, record, models, optimizers, batches, start, options.script, rebuild)
+        save_incident(folder, record, models, optimizers, batches, state, options.script, rebuild, at)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         return changed(record, reasons=(*record.reasons, f"the incident could not be saved: {error}"))
     return changed(record, folder=str(folder))

@@ -60,6 +60,7 @@ class IncidentDesk:
         frame: FrameType | None,
         run_backward: Callable[..., None],
         rebuild: dict[str, Any] | None = None,
+        module: torch.nn.Module | None = None,
     ) -> None:
         """A step is about to take a value that isn't finite, or has made one.
 
@@ -70,6 +71,7 @@ class IncidentDesk:
             frame: innermost frame of the program at present.
             run_backward: the original ``torch.autograd.backward``.
             rebuild: what another process needs to make the program's module again.
+            module: that is trained.
         """
         record = explain(
             incident,
@@ -82,6 +84,7 @@ class IncidentDesk:
             number=len(self.recording.incidents),
             extra=self._describe(),
             rebuild=rebuild,
+            module=module,
         )
         self.recording.add_incident(record)
         self._tell_of(record)
@@ -138,10 +141,11 @@ class IncidentDesk:
         optimizers: list[torch.optim.Optimizer],
         frame: FrameType | None,
         run_backward: Callable[..., None],
+        module: torch.nn.Module | None = None,
     ) -> SkippedStep | None:
         """What isn't finite in a step that a loss scaler has skipped, when its losses aren't scaled."""
         return explain_skipped_step(
-            incident, scaler, moments, optimizers, frame, run_backward, SessionOptions(script=self._script)
+            incident, scaler, moments, optimizers, frame, run_backward, SessionOptions(script=self._script), module
         )
 
     def tell_of_skips(self, skipped: SkippedStep) -> None:

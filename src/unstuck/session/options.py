@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unstuck.findings import Finding
+from unstuck.trials.incident_folder import SavedIncident
 
 __all__ = ["Ending", "SessionOptions", "Verdict"]
 
@@ -25,6 +26,7 @@ class SessionOptions:
         trace_step: trace everything from this step on, live, and stop at the first incident (the second run).
         budget: seconds that trials on copies may take at the end, all together; 0 for none.
         quiet: show no progress of them.
+        replay: repeat the step of this incident in the place of the program's first one.
     """
 
     out: Path | None = None
@@ -36,6 +38,7 @@ class SessionOptions:
     every_gradient: bool = False
     budget: float = 20.0
     quiet: bool = False
+    replay: SavedIncident | None = None
 
 
 @dataclass(frozen=True)

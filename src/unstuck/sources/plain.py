@@ -44,6 +44,7 @@ class PlainSource:
     Attributes:
         loading: loaders at work on a batch, in this process.
         original_backward: torch's own ``torch.autograd.backward``.
+        substitute: gives the program another batch than the loader's (a replay from a saved incident); None as a rule.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class PlainSource:
         self._in_backward = 0
         self._in_clip = False
         self.loading = 0
+        self.substitute: Callable[[Any, Any], Any] | None = None
         self._backends_before = _backends()
         self.original_backward: Callable[..., None] = torch.autograd.backward
 
@@ -394,6 +396,8 @@ class PlainSource:
                 batch = original(iterator)
             finally:
                 self.loading -= 1
+            if self.substitute is not None:
+                batch = self.substitute(batch, sys._getframe(1))
             self._bus.batch_drawn(iterator, batch, sys._getframe(1))
             self._arm()
             return batch

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstuck.errors import NonFiniteError
-from unstuck.messages import rank_zero_warn
+from unstuck.messages import global_rank
 from unstuck.places import display_path
 from unstuck.trainer.nonfinite import NonfiniteWatcher
 from unstuck.trainer.nonfinite_evaluation import NonfiniteEvaluationWatcher
@@ -83,8 +84,10 @@ def _desk(run: Run, session: Any) -> IncidentDesk:
         text = text_of(finding, saved, os.getcwd())
         if raises:
             raise NonFiniteError(text, finding)
-        if session is None:  # which reports at its end
-            rank_zero_warn(text)
+        if session is None and global_rank() == 0:  # a session reports at its end
+            where = finding.where
+            # the place that matters is that of the operation, not that of our call
+            warnings.warn_explicit(text, UserWarning, where.file or "<unknown>", where.line or 1)
 
     return IncidentDesk(
         folder,

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ from unstuck.measure import rng
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.measure.rng import RandomState
 from unstuck.places import user_chain
+from unstuck.trials.incident_folder import sha256_of
 
 if TYPE_CHECKING:
     from unstuck.session.incident_desk import IncidentDesk
@@ -95,6 +97,7 @@ class NonfiniteWatcher:
         self._swept_at = -1
         self._skipped_in_row = 0
         self._failed = False
+        self._scales = run.precision.scaler is not None
         self._repeats = isinstance(optimizer, torch.optim.LBFGS)
         self._accumulates = run.settings.accumulate_grad_batches > 1
         self._capture: Callable[[], RandomState] = rng.capture
@@ -134,6 +137,8 @@ class NonfiniteWatcher:
             self._declare("loss" if bad_loss else "gradient", self._run.strategy.optimizers[0], batch, self._steps, 0)
 
     def before_step(self, optimizer: Optimizer) -> None:
+        if self._scales:
+            return  # a loss scaler drops what isn't finite
         self._until_gradients -= 1
         if self._suspect is not None or self._until_gradients < 0 or self._probe_is_bad():
             self._examine(optimizer)
@@ -254,6 +259,7 @@ class NonfiniteWatcher:
             sys._getframe(1),
             torch.autograd.backward,
             rebuild_of(self._run, "training_step", None if batch_of is None else batch_of.arguments),
+            self._run.module,
         )
 
     def _incident(
@@ -292,7 +298,9 @@ class NonfiniteWatcher:
         incident = self._incident("gradient", optimizer, batch, self._steps, 0, moments)
         scaler = self._run.precision.scaler
         frame = sys._getframe(1)
-        found = self._desk.examine_skip(incident, scaler, moments, [optimizer], frame, torch.autograd.backward)
+        found = self._desk.examine_skip(
+            incident, scaler, moments, [optimizer], frame, torch.autograd.backward, self._run.module
+        )
         if found is not None:
             self._over = True
             self._desk.tell_of_skips(found)
@@ -329,6 +337,7 @@ def rebuild_of(run: Run, method: str, arguments: tuple[Any, ...] | None) -> dict
         "module": kind.__module__,
         "class": kind.__qualname__,
         "file": file,
+        "sha256": None if file is None else sha256_of(Path(file)),
         "method": method,
         "precision": run.precision.precision,
         "batch_position": 0,

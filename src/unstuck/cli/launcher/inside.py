@@ -116,6 +116,7 @@ def _open_session(message: Message) -> Session:
 
     from unstuck.places import add_user_root
     from unstuck.session import Session, SessionOptions
+    from unstuck.trials.incident_folder import load_incident
 
     script: str | None = os.path.join(message.folder, message.target)
     if message.is_module:
@@ -133,6 +134,7 @@ def _open_session(message: Message) -> Session:
             trace_step=message.trace_step,
             budget=message.budget,
             quiet=message.quiet,
+            replay=None if message.replay is None else load_incident(Path(message.replay)),
         )
     )
 

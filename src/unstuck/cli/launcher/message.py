@@ -25,6 +25,7 @@ class Message:
         quiet: print nothing.
         budget: seconds that trials on copies may take at the end.
         trace_step: trace everything from this optimiser step on: the run is the second one, which explains the first.
+        replay: folder of the incident whose step is repeated in the place of the program's first one.
     """
 
     target: str
@@ -39,6 +40,7 @@ class Message:
     quiet: bool
     budget: float = 20.0
     trace_step: int | None = None
+    replay: str | None = None
 
     def encode(self) -> str:
         """One string, fit for an environment variable."""

@@ -17,7 +17,7 @@ CODE = "numerics.nonfinite-backward"
 
 _UNKNOWN = Advice(
     "gradients are not finite although the loss is",
-    "look for sqrt, norm, pow or division at 0 and for torch.where over unsafe values; run with --rerun",
+    "look for sqrt, norm, pow or division at 0 and for torch.where over unsafe values; `unstuck run --rerun` traces it",
 )
 
 

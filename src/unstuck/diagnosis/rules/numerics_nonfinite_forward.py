@@ -17,7 +17,7 @@ CODE = "numerics.nonfinite-forward"
 
 _UNKNOWN = Advice(
     "the loss is not finite",
-    "look at the operations that make the loss: log, division, sqrt, exp; run with --rerun",
+    "look at the operations that make the loss: log, division, sqrt, exp; `unstuck run --rerun` traces it",
 )
 
 
