@@ -8,7 +8,7 @@ from unstuck.places import Frame
 from unstuck.record.anatomy import Anatomy, Mark, ModelPart, Op, Value
 from unstuck.record.recording import Recording
 
-__all__ = ["CONTAINERS", "MOVES", "Objective", "objectives", "place_of", "user_line"]
+__all__ = ["CONTAINERS", "MOVES", "Objective", "making_line", "objectives", "place_of", "user_line"]
 
 MOVES = frozenset(
     (
@@ -154,6 +154,25 @@ def user_line(anatomy: Anatomy, index: int) -> tuple[Frame, ...]:
     holder = parts.get(part.path.rpartition(".")[0])
     made_at = anatomy.chain(part.made_at)
     return made_at if made_at and holder is not None and _calls_by_itself(holder) else chain
+
+
+def making_line(anatomy: Anatomy, index: int) -> tuple[Frame, ...]:
+    """The line that made the module of torch which an operation belongs to, else the operation's own.
+
+    For what is settled where a module is made: its dimension, ``batch_first``.
+    """
+    op = anatomy.ops[index]
+    parts = {part.path: part for part in anatomy.parts}
+    path = op.module or ""
+    part = parts.get(path)
+    if part is not None and part.library and op.running == part.kind:
+        while part is not None:
+            chain = anatomy.chain(part.made_at)
+            if chain:
+                return chain
+            path = path.rpartition(".")[0]
+            part = parts.get(path) if path else None
+    return anatomy.chain(op.chain)
 
 
 def _calls_by_itself(part: ModelPart) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from unstuck.diagnosis.dimensions import dims_of, independent_samples, scattering_view
-from unstuck.diagnosis.objective import Objective, objectives
+from unstuck.diagnosis.objective import Objective, making_line, objectives
 from unstuck.diagnosis.optimizing import at_line
 from unstuck.diagnosis.spelling import spelled
 from unstuck.findings import Finding, Severity
@@ -193,15 +193,4 @@ def _line(anatomy: Anatomy, meeting: Meeting) -> tuple[Frame, ...]:
     """The reshape that scattered them; else the construction of torch's layer, else the call."""
     if meeting.scattered is not None:
         return anatomy.chain(anatomy.ops[meeting.scattered].chain)
-    op = anatomy.ops[meeting.index]
-    parts = {part.path: part for part in anatomy.parts}
-    path = op.module or ""
-    part = parts.get(path)
-    if part is not None and part.library and op.running == part.kind:
-        while part is not None:
-            chain = anatomy.chain(part.made_at)
-            if chain:
-                return chain
-            path = path.rpartition(".")[0]
-            part = parts.get(path) if path else None
-    return anatomy.chain(op.chain)
+    return making_line(anatomy, meeting.index)
