@@ -17,16 +17,13 @@ import torch
 
 from unstuck.instruments.kept_steps import Kept, KeptStep
 from unstuck.measure import rng
-from unstuck.trials.replay.attempt import Attempt, run_route
+from unstuck.trials.replay.attempt import SHARES, Attempt, run_route
 from unstuck.trials.replay.heap import HeapTooLargeError
 from unstuck.trials.replay.routes import Route, routes_to
 from unstuck.trials.replay.sandbox import CannotReplayError, sandbox
 from unstuck.trials.replay.stand_ins import attribute
 
 __all__ = ["Rehearsal", "RehearsalError", "rehearse"]
-
-_SHARES = (1.0, *(1.0 / count for count in range(2, 65)))
-"""Factors by which a trainer that accumulates gradients multiplies a loss."""
 
 
 class RehearsalError(Exception):
@@ -111,7 +108,7 @@ class Rehearsal:
         accepts: Callable[[tuple[torch.Tensor, ...]], str | None],
         taken: tuple[int, int, float] | None,
     ) -> torch.Tensor:
-        attempt = Attempt(route, step.backward, self._run_backward, accepts, gradients, _SHARES, taken)
+        attempt = Attempt(route, step.backward, self._run_backward, accepts, gradients, (1.0, *SHARES), taken)
         self._attempt = attempt
         self._set_modes(step)
         rng.restore(route.random_state)

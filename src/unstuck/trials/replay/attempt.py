@@ -12,7 +12,10 @@ from torch.utils._pytree import tree_leaves
 from unstuck.instruments.guard import Backward
 from unstuck.trials.replay.routes import Route
 
-__all__ = ["Attempt", "run_route"]
+__all__ = ["SHARES", "Attempt", "run_route"]
+
+SHARES = tuple(1.0 / count for count in range(2, 65))
+"""Factors by which a trainer that accumulates gradients multiplies a loss."""
 
 
 class _Reached(BaseException):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from unstuck.instruments.guard import Backward, Incident
 from unstuck.record.incident import PrecisionRecord
 from unstuck.record.origin import Origin
+from unstuck.trials.replay.attempt import SHARES, Attempt, run_route
 from unstuck.trials.replay.float32 import in_float32
 from unstuck.trials.replay.heap import HeapTooLargeError
 from unstuck.trials.replay.routes import Route, routes_to, with_callers
@@ -71,58 +72,6 @@ class Program:
     frame: FrameType | None
     run_backward: Callable[..., None]
     tolerant: bool = False
-
-
-class _Reached(BaseException):
-    """Ends a replay at the backward call that it was made for."""
-
-
-@dataclass
-class _Attempt:
-    """One route on its way: counts backward calls and runs the wanted one.
-
-    Attributes:
-        accepts: what keeps a loss from being the wanted one, None if it is.
-        factors: numbers by which a trainer may have multiplied a loss that the user's code returned.
-        taken: (stage, leaf, factor) where the loss was found among returned values; known from an earlier attempt, or
-            found by this one.
-    """
-
-    route: Route
-    wanted: Backward
-    run_backward: Callable[..., None]
-    accepts: Callable[[tuple[torch.Tensor, ...]], str | None]
-    needs_gradients: bool
-    factors: tuple[float, ...] = (1.0,)
-    taken: tuple[int, int, float] | None = None
-    count: int = 0
-    loss: tuple[torch.Tensor, ...] = ()
-    refusal: str | None = None
-    running: bool = False
-
-    def backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
-        """Stands for ``torch.autograd.backward`` inside the sandbox."""
-        if self.running:  # reentrant: checkpointing computes a part again and differentiates it
-            return self.run_backward(tensors, *args, **kwargs)
-        self.count += 1
-        if self.count < self.route.target:
-            return None  # an earlier call's gradients don't matter, and its graph may be needed again
-        self.finish((tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors), args, kwargs)
-        raise _Reached
-
-    def finish(self, tensors: tuple[torch.Tensor, ...], args: Any = (), kwargs: Any = None) -> None:
-        self.loss = tensors
-        self.refusal = self.accepts(tensors)
-        if self.refusal is None and self.needs_gradients:
-            self.running = True
-            try:
-                self.run_backward(tensors, *args, **(kwargs or {}))
-            finally:
-                self.running = False
-
-
-_SHARES = tuple(1.0 / count for count in range(2, 65))
-"""Factors by which a trainer that accumulates gradients multiplies a loss."""
 
 
 def replay(incident: Incident, program: Program) -> Replay:
@@ -331,7 +280,7 @@ def _run_again(
     # of a loss that wasn't finite the gradients say nothing more, unless it may be finite this time
     needs_gradients = incident.kind == "gradient" or not compare
     real = _nonfinite_gradients(incident.optimizer) if compare and needs_gradients else {}
-    attempt = _Attempt(
+    attempt = Attempt(
         route,
         wanted,
         program.run_backward,
@@ -358,7 +307,7 @@ def _run_again(
                     around.enter_context(torch.autocast(device, dtype=dtype))
                 if trace is not None:
                     around.enter_context(trace)
-                _run(route, attempt)
+                run_route(route, attempt)
                 if attempt.refusal is not None:
                     raise _RefusedError(attempt.refusal)
                 made = _seen(attempt, incident, real if compare and not incident.partial else None)
@@ -378,7 +327,7 @@ def _run_again(
     return None
 
 
-def _seen(attempt: _Attempt, incident: Incident, real: dict[int, torch.Tensor] | None) -> _Pass:
+def _seen(attempt: Attempt, incident: Incident, real: dict[int, torch.Tensor] | None) -> _Pass:
     """What a pass has left: its loss and gradients, compared with the ``real`` ones where they are given.
 
     Raises:
@@ -400,7 +349,7 @@ def _seen(attempt: _Attempt, incident: Incident, real: dict[int, torch.Tensor] |
     return _Pass(loss, loss_finite, loss_finite and not again, attempt.taken, gradients=gradients)
 
 
-def _origin(made: _Pass, trace: OpTrace, attempt: _Attempt, incident: Incident) -> Origin | None:
+def _origin(made: _Pass, trace: OpTrace, attempt: Attempt, incident: Incident) -> Origin | None:
     """The operation that made the first value of a pass that isn't finite."""
     if not made.loss_finite or not attempt.needs_gradients:
         origin = next(filter(None, map(trace.origin_of, attempt.loss)), None)
@@ -412,8 +361,8 @@ def _origin(made: _Pass, trace: OpTrace, attempt: _Attempt, incident: Incident) 
 
 def _factors(scale: float) -> tuple[float, ...]:
     """By what a trainer may have multiplied a loss that the user's code returned: loss scaling, accumulation."""
-    own = (1.0, *_SHARES)
-    return own if scale == 1.0 else (scale, *(scale * share for share in _SHARES), *own)
+    own = (1.0, *SHARES)
+    return own if scale == 1.0 else (scale, *(scale * share for share in SHARES), *own)
 
 
 def _compared(zeros: dict[int, torch.Tensor], wide: dict[int, torch.Tensor]) -> WideComparison:
@@ -427,47 +376,6 @@ def _compared(zeros: dict[int, torch.Tensor], wide: dict[int, torch.Tensor]) -> 
         flushed += int((present & zeros[identity]).sum())
         largest[identity] = float(gradient.abs().max())
     return WideComparison(nonzero, flushed, largest)
-
-
-def _run(route: Route, attempt: _Attempt) -> None:
-    """Run the stages until the wanted backward call, or look for the loss in what they return."""
-    try:
-        value = route.first()
-        for index, stage in enumerate(route.stages):
-            if _take_returned(value, attempt, index):
-                return
-            value = stage.run(value)
-        if _take_returned(value, attempt, len(route.stages)):
-            return
-    except _Reached:
-        return
-    attempt.refusal = attempt.refusal or "it ended without the backward call"
-
-
-def _take_returned(value: Any, attempt: _Attempt, stage: int) -> bool:
-    """Whether a returned value holds the loss that was seen (a trainer calls ``backward`` on it)."""
-    for index, leaf in enumerate(tree_leaves(value) + list(_fields(value))):
-        if not (isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel() == 1):
-            continue
-        if attempt.taken is not None:
-            if attempt.taken[:2] == (stage, index):
-                attempt.finish((leaf * attempt.taken[2] if attempt.taken[2] != 1.0 else leaf,))
-                return True
-            continue
-        if attempt.wanted.values is None:
-            continue
-        for factor in attempt.factors:
-            scaled = leaf if factor == 1.0 else leaf * factor
-            if attempt.accepts((scaled,)) is None:
-                attempt.taken = (stage, index, factor)
-                attempt.finish((scaled,))
-                return True
-    return False
-
-
-def _fields(value: Any) -> Iterable[Any]:
-    """Values of an output object (a dataclass or mapping that torch's trees don't open)."""
-    return vars(value).values() if hasattr(value, "__dict__") else ()
 
 
 def _same_loss(loss: Sequence[torch.Tensor], wanted: Backward, tolerant: bool) -> str | None:
