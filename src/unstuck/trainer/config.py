@@ -23,6 +23,7 @@ __all__ = [
     "parse_loop_bounds",
     "parse_max_time",
     "refuse_unbuilt",
+    "saves_checkpoints",
 ]
 
 CLIP_ALGORITHMS = ("norm", "value")
@@ -252,10 +253,12 @@ def check_callbacks(callbacks: list[Any], origin: str) -> None:
 def checkpoints_last(callbacks: list[Any]) -> list[Any]:
     """Callbacks that save what others change come after them."""
 
-    def saves(callback: Any) -> bool:
-        return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
+    return sorted(callbacks, key=saves_checkpoints)
 
-    return sorted(callbacks, key=saves)
+
+def saves_checkpoints(callback: Any) -> bool:
+    """Whether a callback saves checkpoints, by its class, of this package or of the real Lightning."""
+    return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -23,7 +23,7 @@ from tests.trainer.checkpoints.training_with_state import (
     fit,
     val_loader,
 )
-from unstuck.callbacks import ModelCheckpoint
+from unstuck.callbacks import GradientAccumulationScheduler, ModelCheckpoint
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::unstuck.messages.PossibleUserWarning", "ignore:The schedule of", "ignore:.*multi-threaded.*fork"
@@ -65,6 +65,7 @@ GRID: dict[str, dict[str, Any]] = {
     "no validation": {"validates": False},
     "limited": {"limit_train_batches": 3},
     "clipping": {"gradient_clip_val": 0.1},
+    "sanity check": {"num_sanity_val_steps": 2},
 }
 
 
@@ -399,6 +400,65 @@ def test_modes_and_metrics_are_those_of_the_interrupted_epoch(tmp_path: Path) ->
     through = fit(make=Frozen)
     assert interrupted("on_train_batch_end", 7, tmp_path / "x.ckpt", make=Frozen)
     assert_exact(tmp_path / "x.ckpt", through, make=Frozen)
+
+
+def test_accumulation_that_a_callback_has_scheduled(tmp_path: Path) -> None:
+    """Its hook at the epoch's start isn't called again."""
+
+    def schedule() -> Any:
+        return GradientAccumulationScheduler({0: 1, 1: 3})
+
+    through = fit(callbacks=[schedule()])
+    assert through[0].global_step == 5 + 2
+    assert interrupted("on_train_batch_end", 7, tmp_path / "x.ckpt", callbacks=(schedule(),))
+    assert_exact(tmp_path / "x.ckpt", through, callbacks=[schedule()])
+
+
+def test_samples_to_overfit_on_are_told_where_they_were_drawn(tmp_path: Path) -> None:
+    def weighted() -> Any:
+        sampler = torch.utils.data.WeightedRandomSampler(torch.ones(20), 20)
+        return DataLoader(NoisyDigits(), batch_size=4, sampler=sampler)
+
+    keywords: dict[str, Any] = {"overfit_batches": 2, "validates": False}
+    assert interrupted("on_train_batch_end", 3, tmp_path / "x.ckpt", loader=weighted, **keywords)
+    with pytest.warns(UserWarning, match="`overfit_batches` draws its samples once"):
+        fit(ckpt_path=tmp_path / "x.ckpt", loader=weighted, **keywords)
+    keywords["loader"] = LOADERS["in order"]
+    through = fit(**keywords)
+    assert interrupted("on_train_batch_end", 3, tmp_path / "y.ckpt", **keywords)
+    assert_exact(tmp_path / "y.ckpt", through, **keywords)
+
+
+def test_what_the_module_does_at_the_end_is_saved(tmp_path: Path) -> None:
+    """Callbacks that save come after the module in the hooks at the end of batches, validations and epochs."""
+
+    class Averages(Regression):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(3))
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            self.calls[0] += 1
+
+        def on_validation_end(self) -> None:
+            self.calls[1] += 1
+
+        def on_train_epoch_end(self) -> None:
+            self.calls[2] += 1
+
+    through = fit(make=Averages)
+    assert through[1].calls.tolist() == [10, 2, 2]
+    for name, arguments in {
+        "batches": {"every_n_train_steps": 7},
+        "validation": {"save_on_train_epoch_end": False},
+        "epoch": {},
+    }.items():
+        keeper = ModelCheckpoint(dirpath=tmp_path / name, save_top_k=-1, filename="{step}", **arguments)  # type: ignore[arg-type]
+        fit(make=Averages, callbacks=[keeper])
+        first = min((tmp_path / name).glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]))
+        again = ModelCheckpoint(dirpath=tmp_path / name, **arguments)  # type: ignore[arg-type]
+        resumed = fit(make=Averages, ckpt_path=first, seed=9, callbacks=[again])
+        assert torch.equal(resumed[1].calls, through[1].calls)
 
 
 def test_manual_optimisation(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
         "pass": None,
         "metrics": {name: _on_cpu(value) for name, value in run.logbook.callback_metrics.items()},
         "training_batches": progress.num_training_batches,
+        "accumulate_grad_batches": run.settings.accumulate_grad_batches,
         "loaded_in_epoch": {"train": run.train.loaded_in_epoch, "val": run.val.loaded_in_epoch},
     }
     begun_before = place == Place.BETWEEN or (place == Place.EPOCH_START and trail.begun_early)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.checkpoints.random_state import restore
@@ -23,7 +23,7 @@ from unstuck.trainer.data.combined import iterate, iterate_single
 from unstuck.trainer.data.loaders import is_shuffled, is_stateful, length_of, skipping_loader
 from unstuck.trainer.run import Run
 
-__all__ = ["begin_pass_again", "restore_between_epochs", "restore_modes_of"]
+__all__ = ["begin_pass_again", "restore_between_epochs", "restore_modes_of", "warn_of_overfitting"]
 
 
 def load_loader_states(run: Run, resumption: Resumption) -> bool:
@@ -157,6 +157,19 @@ def _tell(run: Run, done: int, doubt: str | None) -> None:
         f" can't be continued: {doubt}. So {rest} drawn from a new order: up to {samples(repeated)} that this epoch has"
         " seen come again, and as many are left out."
     )
+
+
+def warn_of_overfitting(run: Run) -> None:
+    """Warns where ``overfit_batches`` has drawn the samples of the fit from a sampler: now they are drawn anew."""
+    if run.settings.limits.overfit is None:
+        return
+    if not all(
+        isinstance(getattr(loader, "sampler", None), SequentialSampler) for loader in run.train.combined.flattened
+    ):
+        rank_zero_warn(
+            "`overfit_batches` draws its samples once for a run, and those of the run that goes on aren't in the"
+            " checkpoint: it trains on others now, unless the loader's order is always the same."
+        )
 
 
 def restore_between_epochs(run: Run, resumption: Resumption) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from unstuck.errors import MisconfigurationException
 from unstuck.profilers.actions import profiled, profiled_batches
+from unstuck.trainer.config import saves_checkpoints
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, is_overridden, takes_argument
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation
 from unstuck.trainer.loops.modes import EvaluationTraces, capture_modes, restore_modes
@@ -86,7 +87,11 @@ def _evaluate(run: Run, data: StageData, stage: RunningStage, verbose: bool) -> 
     if run.state.fn == TrainerFn.FITTING and not sanity:
         progress.place, progress.validation_batches = Place.VALIDATED, batches
         progress.validation_batches_of_epoch += batches
-    call_hook(run.trainer, f"on_{name}_end")
+    saving = [callback for callback in run.trainer.callbacks if saves_checkpoints(callback)]
+    others = [callback for callback in run.trainer.callbacks if callback not in saving]
+    call_hook(run.trainer, f"on_{name}_end", callbacks=others)
+    # What the module changes there is to be in a checkpoint.
+    call_hook(run.trainer, f"on_{name}_end", callbacks=saving, on_module=False)
     if is_overridden(f"on_{name}_model_train", module):
         call_module_hook(module, f"on_{name}_model_train")
     else:

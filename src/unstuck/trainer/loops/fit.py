@@ -12,9 +12,15 @@ import torch
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.profilers.actions import profiled, profiled_batches
-from unstuck.trainer.checkpoints.data_position import begin_pass_again, restore_between_epochs, restore_modes_of
+from unstuck.trainer.checkpoints.data_position import (
+    begin_pass_again,
+    restore_between_epochs,
+    restore_modes_of,
+    warn_of_overfitting,
+)
 from unstuck.trainer.checkpoints.restore import Resumption, restore_gradients
 from unstuck.trainer.checkpoints.trail import Window, gradients_of
+from unstuck.trainer.config import saves_checkpoints
 from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
@@ -143,10 +149,16 @@ def _resume(run: Run) -> bool:
     for stage, epoch in own.get("loaded_in_epoch", {}).items():
         {"train": run.train, "val": run.val}[stage].loaded_in_epoch = epoch
     run.trail.find_sources(run.module, run.train, run.val)
+    warn_of_overfitting(run)
     if resumption.position.within_epoch:
         announce_epoch(run.train, progress.epochs_processed)
         restore_gradients(run, own.get("gradients", {}))
         restore_modes_of(run.module, own.get("eval_modules", []))
+        if any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in run.trainer.callbacks):
+            # It acts in a hook at the start of the epoch.
+            run.settings.accumulate_grad_batches = own.get(
+                "accumulate_grad_batches", run.settings.accumulate_grad_batches
+            )
         run.logbook.continue_epoch(own.get("sums", []))
         begin_pass_again(run, resumption)
         return True
@@ -299,8 +311,8 @@ def _bind_batch_end(run: Run) -> tuple[Callable[..., Any] | None, Callable[..., 
     """The hooks at the end of a batch: those of callbacks and module, and after them those that save, so that nothing
     that a batch changes is missing in a checkpoint.
     """
-    saving = [callback for callback in run.trainer.callbacks if _saves(callback)]
-    others = [callback for callback in run.trainer.callbacks if not _saves(callback)]
+    saving = [callback for callback in run.trainer.callbacks if saves_checkpoints(callback)]
+    others = [callback for callback in run.trainer.callbacks if not saves_checkpoints(callback)]
     due = [callback for callback in saving if not getattr(callback, "idle_between_batches", False)]
     name = "on_train_batch_end"
     return bind_hook(run.trainer, name, others), bind_hook(run.trainer, name, due, on_module=False)
@@ -337,7 +349,7 @@ def _end_epoch(run: Run) -> None:
     # all that an epoch's end changes.
     callbacks = run.trainer.callbacks
     watching = [callback for callback in callbacks if _stops_early(callback)]
-    saving = [callback for callback in callbacks if _saves(callback)]
+    saving = [callback for callback in callbacks if saves_checkpoints(callback)]
     others = [callback for callback in callbacks if callback not in watching and callback not in saving]
     call_hook(run.trainer, "on_train_epoch_end", callbacks=others)
     call_hook(run.trainer, "on_train_epoch_end", callbacks=watching, on_module=False)
@@ -360,10 +372,6 @@ def _step_epoch_schedulers(run: Run) -> None:
 
 def _stops_early(callback: object) -> bool:
     return any(cls.__name__ == "EarlyStopping" for cls in type(callback).__mro__)
-
-
-def _saves(callback: object) -> bool:
-    return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
 
 
 def _validate(run: Run, accumulating: bool) -> None:
