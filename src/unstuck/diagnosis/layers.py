@@ -226,6 +226,22 @@ class Graph:
                 waiting.append(user)
         return False
 
+    def is_passed_by(self, index: int) -> bool:
+        """Whether the loss depends on earlier layers by a way around an operation too: a residual, a gate, a branch."""
+        loss = min((made for _, made in self.anatomy.losses() if made is not None and made > index), default=None)
+        if loss is None:
+            return True
+        waiting, seen = [loss], {loss, index}
+        while waiting:
+            here = waiting.pop()
+            if here in self.layers and here < index:
+                return True
+            for value in self.anatomy.ops[here].inputs:
+                if value.op is not None and value.op not in seen and value.grad:
+                    seen.add(value.op)
+                    waiting.append(value.op)
+        return False
+
     # -- lines -------------------------------------------------------------------------------------------------------
 
     def made_at(self, parameter: str | None) -> tuple[Frame, ...]:

@@ -52,6 +52,8 @@ def _is_dead(course: Course) -> bool:
     last = course.looks[-2:]
     samples = sum(look.samples for look in last)
     if course.steady == 1.0:
+        if course.units < MANY and course.graph.is_passed_by(course.index):
+            return False  # a handful of units in a gate may well be off, and little is lost
         return samples >= FEW_SAMPLES and sum(look.passes for look in course.looks) > 1
     return course.steady >= NEARLY and course.units >= MANY and samples >= SAMPLES and len(course.looks) > 2
 
@@ -99,7 +101,7 @@ def _finding(recording: Recording, course: Course, dead: list[Course]) -> Findin
                 said += f" and was {large.size:.2g} times as large as the weights"
     return Finding(
         CODE,
-        Severity.ERROR if off == course.units else Severity.WARNING,
+        Severity.WARNING if off < course.units or course.graph.is_passed_by(course.index) else Severity.ERROR,
         f"{said}: they pass no gradient, so nothing brings them back",
         at_line(lines or course.chain, step=step, module=course.layer.module, parameter=parameter, op=course.op.name),
         evidence,

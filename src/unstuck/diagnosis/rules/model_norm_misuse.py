@@ -9,7 +9,8 @@ Each check reports only what has an effect:
   0.001 or 0: torch's is the weight of the new value, others' that of the old one), or follow a single small batch
   (0.99), so that evaluation sees another network than training;
 - it normalises along another axis than that of its features: time steps, positions;
-- its eps outweighs the variance that it divides by.
+- its eps outweighs the variance that it divides by;
+- it brings each channel of a sample to mean 0, and a mean over the same places follows: nothing is left.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ LARGE_EPS, PASSED = 1e-2, 0.1
 
 LOSS_GROWTH = 1.3
 """Loss of passes with few samples over that of their neighbours."""
+
+VANISHED = 1e-4
+"""What a mean leaves of the deviation of what it is taken of, where nothing is left."""
 
 FEWEST_SMALL = 3
 """Times that a small batch came."""
@@ -98,6 +102,7 @@ def rule(recording: Recording) -> list[Finding]:
         _jumping_statistics(recording, early),
         _wrong_axis(early),
         _large_eps(early),
+        _erased(early),
     )
     found = [finding for finding in checks if finding is not None]
     return sorted(found, key=lambda item: item.severity.rank)[:1]
@@ -287,6 +292,32 @@ def _large_eps(norms: list[Norm]) -> Finding | None:
         f"has an eps of {eps:.3g}, far above the variance of what it takes: {passed:.1%} of unit variance are left",
         {"eps": eps, "passed": passed},
         "use torch's default eps of 1e-5",
+    )
+
+
+def _erased(norms: list[Norm]) -> Finding | None:
+    """Normalisations of single samples whose result is averaged over what they have brought to mean 0."""
+    erased = []
+    for norm in norms:
+        if norm.op.name == "batch_norm" and not _is_instance(norm):
+            continue
+        source = norm.op.outputs[0]
+        for user in norm.graph.users(norm.index):
+            op = norm.graph.anatomy.ops[user]
+            made = op.outputs[0] if op.outputs else None
+            if op.name != "mean" or made is None or made.std is None or made.mean is None or len(made.shape) < 2:
+                continue
+            if (source.std or 0.0) > 0.1 and abs(made.mean) + made.std <= VANISHED * (source.std or 0.0):
+                erased.append(norm)
+    if not erased:
+        return None
+    return _finding(
+        Severity.ERROR,
+        erased,
+        "brings every channel of each sample to mean 0, and the mean over the same places that follows is then 0 for "
+        "every sample",
+        {"shape": list(erased[0].op.inputs[0].shape)},
+        "put an activation between the two, or normalise over the batch or over all channels instead",
     )
 
 

@@ -22,8 +22,8 @@ __all__ = ["CODE", "rule"]
 
 CODE = "model.symmetric-init"
 
-ALIKE = 1e-6
-"""Spread of rows, relative to their size, of those that begin equal: what rounding leaves."""
+ALIKE = 1e-4
+"""Spread of rows, relative to their size, of those that begin equal but for a trace of noise."""
 
 STILL_ALIKE = 1e-2
 """Spread of rows that have stayed together; different gradients move them apart within a few steps."""
