@@ -73,22 +73,17 @@ def scaling_of(anatomy: Anatomy, mark: Mark) -> Scaling | None:
     terms = [term for term in terms_of(anatomy, mark) if term.op is not None]
     if not terms:
         return None
-    factors = [term.factor for term in terms]
-    known = [item for item in factors if math.isfinite(item) and item > 0.0]
-    if len(known) == len(factors):
-        largest = max(known)
-        if largest < SMALL:
-            return Scaling(largest, False, _scaled_at(anatomy, terms[0]))
-        if min(known) > LARGE:
-            return Scaling(min(known), False, _scaled_at(anatomy, terms[0]))
-    summed = max(term.summed for term in terms)
-    own = [_own_sum(anatomy, term) for term in terms]
-    total = max([summed, *own])
-    if total > LARGE:
-        term = max(terms, key=lambda item: max(item.summed, _own_sum(anatomy, item)))
-        scale = next((item for item in known), 1.0)
-        if scale * total > LARGE:
-            return Scaling(scale * total, True, _summed_at(anatomy, term))
+    sums = [term.summed * _own_sum(anatomy, term) for term in terms]
+    if not all(math.isfinite(term.factor) and term.factor > 0.0 for term in terms):
+        return None
+    # a sum that is divided by its number of elements is a mean
+    whole = [term.factor * total for term, total in zip(terms, sums, strict=True)]
+    if max(whole) < SMALL:
+        return Scaling(max(whole), False, _scaled_at(anatomy, terms[0]))
+    if min(term.factor for term in terms) > LARGE:
+        return Scaling(min(whole), False, _scaled_at(anatomy, terms[0]))
+    if max(whole) > LARGE:
+        return Scaling(max(whole), True, _summed_at(anatomy, terms[whole.index(max(whole))]))
     return None
 
 
