@@ -19,7 +19,7 @@ from unstuck.callbacks.checkpoint import Checkpoint
 from unstuck.callbacks.checkpoint_names import fill_template
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
-from unstuck.trainer.checkpoints.files import exists, filesystem_of, is_remote, link_file
+from unstuck.trainer.checkpoints.files import exists, filesystem_of, is_remote, link_file, list_files
 from unstuck.trainer.checkpoints.finite import nonfinite_weight
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class ModelCheckpoint(Checkpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Decides about the folder."""
         self.dirpath = self._find_folder(trainer)
-        if stage == "fit" and self.save_top_k != 0 and self._has_files(self.dirpath):
+        if stage == "fit" and self.save_top_k != 0 and list_files(self.dirpath):
             rank_zero_info(f"The folder of checkpoints {self.dirpath} exists and is not empty.")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -527,26 +527,11 @@ class ModelCheckpoint(Checkpoint):
         version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
         return os.path.join(base, str(logger.name), version, "checkpoints")
 
-    @staticmethod
-    def _has_files(folder: str) -> bool:
-        filesystem = filesystem_of(folder)
-        return bool(filesystem.isdir(folder)) and len(filesystem.ls(folder)) > 0
-
     def _find_last_checkpoints(self, trainer: Trainer) -> set[str]:
         """All files in the folder that ``save_last`` may have written."""
-        folder = self._find_folder(trainer)
-        filesystem = filesystem_of(folder)
-        if not filesystem.isdir(folder):
-            return set()
-        scheme = folder.partition("://")[0] + "://" if is_remote(folder) else ""
-        paths = [path if "://" in path else scheme + path.lstrip("/") if scheme else path for path in _listed(folder)]
         start = self.CHECKPOINT_NAME_LAST.partition("{")[0] or self.CHECKPOINT_NAME_LAST
+        paths = list_files(self._find_folder(trainer))
         return {path for path in paths if Path(path).name.startswith(start) and path.endswith(self.FILE_EXTENSION)}
-
-
-def _listed(folder: str) -> list[str]:
-    names: list[str] = filesystem_of(folder).ls(folder, detail=False)
-    return names
 
 
 def _absolute(path: str | Path) -> str:

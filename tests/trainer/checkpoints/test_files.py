@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from unstuck.errors import CheckpointError
-from unstuck.trainer.checkpoints.files import exists, link_file, load_file, newest, remove, save_file
+from unstuck.trainer.checkpoints.files import exists, link_file, list_files, load_file, newest, remove, save_file
 
 KILLS = 20
 
@@ -112,7 +112,7 @@ def test_killed_fit_leaves_checkpoints_that_can_be_resumed(tmp_path: Path) -> No
     dice = random.Random(1)
     command = [sys.executable, str(program), str(folder)]
     steps = 0
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         deadline = time.monotonic() + 120
         while not _has_grown(folder, steps) and time.monotonic() < deadline and process.poll() is None:
@@ -194,6 +194,8 @@ def test_address_of_another_filesystem() -> None:
     save_file(checkpoint(4.0), path)
     assert load_file(path)["epoch"] == 4
     link_file(path, "memory://checkpoints/last.ckpt")
+    assert list_files("memory://checkpoints") == [path, "memory://checkpoints/last.ckpt"]
+    assert list_files("memory://nowhere") == []
     assert newest([path, "memory://checkpoints/last.ckpt", "memory://nothing.ckpt"]) is not None
     remove(path)
     assert not exists(path)

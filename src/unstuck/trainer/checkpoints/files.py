@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-import fsspec
 import torch
 
 from unstuck.errors import CheckpointError
@@ -26,6 +25,7 @@ __all__ = [
     "filesystem_of",
     "is_remote",
     "link_file",
+    "list_files",
     "load_file",
     "newest",
     "remove",
@@ -52,6 +52,8 @@ def filesystem_of(path: str | os.PathLike[str]) -> Any:
     Raises:
         CheckpointError: the package for addresses of this kind isn't installed.
     """
+    import fsspec  # most programs save on their own disk, and it would cost every one's start
+
     try:
         return fsspec.core.url_to_fs(os.fspath(path))[0]
     except (ImportError, ValueError) as error:
@@ -61,6 +63,18 @@ def filesystem_of(path: str | os.PathLike[str]) -> Any:
 def exists(path: str | os.PathLike[str]) -> bool:
     """Whether there is a file (or folder)."""
     return bool(filesystem_of(path).exists(os.fspath(path))) if is_remote(path) else os.path.exists(_local(path))
+
+
+def list_files(folder: str | os.PathLike[str]) -> list[str]:
+    """The paths of what is in a folder; nothing where there is no such folder."""
+    text = os.fspath(folder)
+    if not is_remote(folder):
+        local = _local(folder)
+        return [os.path.join(text, name) for name in sorted(os.listdir(local))] if os.path.isdir(local) else []
+    filesystem = filesystem_of(folder)
+    if not filesystem.isdir(text):
+        return []
+    return [f"{text.rstrip('/')}/{path.rsplit('/', 1)[-1]}" for path in filesystem.ls(text, detail=False)]
 
 
 def remove(path: str | os.PathLike[str]) -> None:

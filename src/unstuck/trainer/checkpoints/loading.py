@@ -10,11 +10,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import fsspec
 import torch
 
 from unstuck.errors import CheckpointError
-from unstuck.trainer.checkpoints.files import load_file
+from unstuck.trainer.checkpoints.files import filesystem_of, load_file
 from unstuck.trainer.checkpoints.restore import load_weights
 from unstuck.trainer.hooks import is_overridden
 
@@ -164,7 +163,7 @@ def _hparams_from_file(file: Any) -> dict[str, Any] | None:
         raise ValueError(f"`hparams_file={path!r}` should be a .yaml, .yml or .csv file.")
     import yaml  # rarely needed, and it would cost every program's start
 
-    with fsspec.open(path, "r") as opened:
+    with filesystem_of(path).open(path, "r") as opened:
         text = opened.read()
     if suffix != ".csv":
         return dict(yaml.safe_load(text) or {})
