@@ -78,7 +78,13 @@ def outcome(
         "error": error,
         "states": [state(callback, folder) for callback in made],
         "keys": [callback.state_key for callback in made],
+        "saved": {relative(path, folder): saved_states(path, folder) for path in sorted(folder.rglob("*.ckpt"))},
     }
+
+
+def saved_states(path: Path, folder: Path) -> dict[str, Any]:
+    states = torch.load(path).get("callbacks", {})
+    return {key: plain(values, folder) for key, values in states.items()}
 
 
 def relative(path: Any, folder: Path) -> str:
@@ -86,7 +92,11 @@ def relative(path: Any, folder: Path) -> str:
 
 
 def state(callback: Any, folder: Path) -> dict[str, Any]:
-    values = callback.state_dict()
+    return plain(callback.state_dict(), folder)
+
+
+def plain(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A callback's state with paths from the folder on, and numbers."""
     for name in ("best_model_path", "kth_best_model_path", "last_model_path", "dirpath"):
         values[name] = relative(values[name], folder)
     values["best_k_models"] = {relative(path, folder): float(value) for path, value in values["best_k_models"].items()}
