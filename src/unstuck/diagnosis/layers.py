@@ -194,6 +194,15 @@ class Graph:
             else:
                 yield user
 
+    def source(self, value: Value) -> int | None:
+        """The operation that made a value's numbers, beyond those that only hand them on."""
+        while value.op is not None:
+            op = self.anatomy.ops[value.op]
+            if op.name not in _PASSING or not op.inputs:
+                return value.op
+            value = op.inputs[0]
+        return None
+
     def before(self, index: int) -> Layer | None:
         """The layer that an activation function works on: the nearest one upstream, on a way that gradients take.
 

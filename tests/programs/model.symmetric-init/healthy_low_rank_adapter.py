@@ -18,15 +18,20 @@ class Adapted(nn.Module):
         return self.layer(x) + self.up(self.down(x))
 
 
+def train(model, optimizer, steps, centres):
+    for _ in range(steps):
+        y = torch.randint(0, 5, (32,))
+        x = centres[y] + 0.5 * torch.randn(32, 10)
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+base = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5))
+train(base, torch.optim.Adam(base.parameters(), lr=5e-3), 40, torch.randn(5, 10))
 head = nn.Linear(32, 5)
 nn.init.zeros_(head.weight)
-model = nn.Sequential(Adapted(nn.Linear(10, 32)), nn.ReLU(), Adapted(nn.Linear(32, 32)), nn.ReLU(), head)
-optimizer = torch.optim.Adam((item for item in model.parameters() if item.requires_grad), lr=5e-3)
-centres = torch.randn(5, 10)
-for _ in range(80):
-    y = torch.randint(0, 5, (32,))
-    x = centres[y] + 0.5 * torch.randn(32, 10)
-    loss = nn.functional.cross_entropy(model(x), y)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+model = nn.Sequential(Adapted(base[0]), nn.ReLU(), Adapted(base[2]), nn.ReLU(), head)
+trained = [item for item in model.parameters() if item.requires_grad]
+train(model, torch.optim.Adam(trained, lr=5e-3), 60, torch.randn(5, 10))

@@ -135,7 +135,7 @@ def _few_values(norms: list[Norm]) -> Finding | None:
     most: dict[str, float] = {}
     for norm in norms:
         most[norm.name] = max(most.get(norm.name, 0.0), norm.values or math.inf)
-    few = [norm for norm in norms if most[norm.name] <= (FEW if norm.op.name == "batch_norm" else FEWEST)]
+    few = [norm for norm in norms if most[norm.name] <= (FEW if _over_samples(norm) else FEWEST)]
     if not few:
         return None
     values = most[few[0].name]
@@ -157,13 +157,17 @@ def _few_values(norms: list[Norm]) -> Finding | None:
     )
 
 
+def _over_samples(norm: Norm) -> bool:
+    return norm.op.name == "batch_norm" and not _is_instance(norm)
+
+
 def _is_instance(norm: Norm) -> bool:
     return norm.part is not None and norm.part.kind.startswith("InstanceNorm")
 
 
 def _small_batches(recording: Recording, norms: list[Norm]) -> Finding | None:
     """Batches of a few samples that come now and then: the rest of an epoch."""
-    batch_norms = [norm for norm in norms if norm.op.name == "batch_norm" and not _is_instance(norm) and norm.values]
+    batch_norms = [norm for norm in norms if _over_samples(norm) and norm.values]
     if not batch_norms:
         return None
     tight = min(batch_norms, key=lambda norm: norm.values or math.inf)
@@ -299,7 +303,7 @@ def _erased(norms: list[Norm]) -> Finding | None:
     """Normalisations of single samples whose result is averaged over what they have brought to mean 0."""
     erased = []
     for norm in norms:
-        if norm.op.name == "batch_norm" and not _is_instance(norm):
+        if _over_samples(norm):
             continue
         source = norm.op.outputs[0]
         for user in norm.graph.users(norm.index):

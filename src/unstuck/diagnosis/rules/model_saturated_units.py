@@ -33,6 +33,8 @@ LEARNED = 0.7
 """A loss below this part of its start has learned."""
 
 FEW_SAMPLES = 16
+_ELEMENTWISE = frozenset(("mul", "addcmul", "lerp"))
+_PRODUCTS = frozenset(("bmm", "baddbmm", "mm", "matmul"))
 WIDE = 3.0
 """Standard deviation of what the units take that goes back to the inputs, not to the weights, if the inputs have it."""
 
@@ -74,10 +76,17 @@ def _since(course: Course, limit: float) -> int | None:
 
 
 def _is_gate(course: Course) -> bool:
-    """Whether something is multiplied by the result, element by element."""
-    return any(
-        course.graph.anatomy.ops[user].name in ("mul", "addcmul", "lerp") for user in course.graph.users(course.index)
-    )
+    """Whether data are multiplied by the result, element by element or as by attention weights."""
+    graph = course.graph
+    for user in graph.users(course.index):
+        op = graph.anatomy.ops[user]
+        if op.name in _ELEMENTWISE:
+            return True
+        factors = op.inputs[1:] if op.name == "baddbmm" else op.inputs
+        # weights of a mean stand on the left; on the right they would be what is averaged
+        if op.name in _PRODUCTS and user not in graph.layers and graph.source(factors[0]) == course.index:
+            return True
+    return False
 
 
 def _finding(recording: Recording, course: Course, since: int, large: LargeStep | None, layers: int) -> Finding:

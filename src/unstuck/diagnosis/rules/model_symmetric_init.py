@@ -11,6 +11,8 @@ loss and is trained.
 
 from __future__ import annotations
 
+import math
+
 from unstuck.diagnosis.fillings import filled_at
 from unstuck.diagnosis.layers import Graph, Layer
 from unstuck.diagnosis.optimizing import at_line
@@ -28,6 +30,9 @@ ALIKE = 1e-4
 STILL_ALIKE = 1e-2
 """Spread of rows that have stayed together; different gradients move them apart within a few steps."""
 
+OF_MOVEMENT = 0.1
+"""Part of a weight's relative movement that the spread makes up at most: a slow rate moves nothing far apart."""
+
 FEWEST_STEPS = 5
 FEWEST_UNITS = 2
 
@@ -42,7 +47,7 @@ def rule(recording: Recording) -> list[Finding]:
     found = [
         layer
         for layer in _trained(graph)
-        if graph.units(layer) >= FEWEST_UNITS and graph.after(layer.index) and _stays(graph, anatomies[0], later, layer)
+        if graph.units(layer) >= FEWEST_UNITS and graph.after(layer.index) and _stays(recording, graph, later, layer)
     ]
     if not found:
         return []
@@ -95,8 +100,23 @@ def _spread(graph: Graph, anatomy: Anatomy, layer: Layer) -> float | None:
     return None if found is None else found[graph.unit_dimension(layer)]
 
 
-def _stays(graph: Graph, first: Anatomy, later: list[Anatomy], layer: Layer) -> bool:
-    """Whether the units begin equal and are equal at every later look."""
-    looks = [(first, ALIKE), *((item, STILL_ALIKE) for item in later)]
-    spreads = [(_spread(graph, item, layer), limit) for item, limit in looks]
-    return all(spread is not None and spread <= limit for spread, limit in spreads)
+def _stays(recording: Recording, graph: Graph, later: list[Anatomy], layer: Layer) -> bool:
+    """Whether the units begin equal and are equal at every later look, though the weight has moved if it could."""
+    begin = _spread(graph, graph.anatomy, layer)
+    spreads = [spread for item in later if (spread := _spread(graph, item, layer)) is not None]
+    if begin is None or begin > ALIKE or len(spreads) < len(later) or max(spreads) > STILL_ALIKE:
+        return False
+    leaf = graph.leaf(layer, layer.weight)
+    if leaf is not None and leaf.low == leaf.high == 0.0:
+        return True  # any gradient would show as a spread of about 1
+    moved = _moved(recording, layer.weight)
+    return spreads[-1] <= ALIKE if moved is None else moved > 0.0 and spreads[-1] <= OF_MOVEMENT * moved
+
+
+def _moved(recording: Recording, parameter: str | None) -> float | None:
+    """Change of a parameter over the run over its size."""
+    for record in recording.optimizers:
+        for name, moved in zip(record.names, record.moved, strict=False):
+            if name == parameter and math.isfinite(moved):
+                return moved
+    return None
