@@ -56,6 +56,9 @@ def test_a_loss_per_sample_is_not_whole_and_a_written_out_square_keeps_its_diffe
     logits = LOGITS.clone().requires_grad_() * 1.0
     weighted = (F.cross_entropy(logits, IDS, reduction="none") * torch.rand(6)).mean()
     assert [part.whole for part in losses_of(weighted)] == [False]
+    chosen = torch.log_softmax(logits, 1).gather(1, IDS[:, None]).squeeze(1)
+    assert [part.whole for part in losses_of(-(chosen * torch.rand(6)).mean())] == [False]
+    assert [part.whole for part in losses_of(-0.5 * chosen.mean() / 3)] == [True]
     written = losses_of(((logits - 1.0) ** 2).mean())
     assert written[0].kind == "square" and written[0].difference is not None
     assert torch.equal(written[0].difference, logits.detach() - 1.0)

@@ -68,6 +68,7 @@ class Look:
         parts: the loss's parts.
         main: the one that the target belongs to.
         target: (samples, values), on the CPU.
+        torn: part of the samples whose target isn't the one that the loader gave with their input; None if unknown.
         from_batch: whether the target is a tensor of the loader's batch; None without a loader.
     """
 
@@ -85,6 +86,7 @@ class Look:
     main: GraphLoss | None
     target: torch.Tensor | None
     from_batch: bool | None
+    torn: float | None = None
 
     @property
     def classes(self) -> list[int] | None:
@@ -356,12 +358,15 @@ class Pairs:
         self._many = False
         self._samples = self._again = self._changed = 0
         self._classes = True
-        self._usual = 0
+        self._usual = self._moved = self._compared = 0
 
     def add(self, look: Look) -> None:
         """Take a look."""
         if look.target is None or len(look.context) != look.count:
             return
+        if look.torn is not None:
+            self._compared += 1
+            self._moved += look.torn > 0.2
         classes = look.classes
         if classes is None:
             self._classes = False
@@ -399,6 +404,7 @@ class Pairs:
     def close(self, passes_known: bool) -> PairPart:
         """What was seen; ``passes_known``: a loader told where its passes over the data begin."""
         part = PairPart(len(self._known), self._samples, self._again, self._changed)
+        part.moved, part.compared = self._moved, self._compared
         total = sum(self._targets.values())
         if total:
             part.chance = sum((count / total) ** 2 for count in self._targets.values())

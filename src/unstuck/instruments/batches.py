@@ -333,6 +333,7 @@ class Batches:
             main,
             None if target is None else target[:kept].cpu(),
             from_batch,
+            None if target is None or not leaves or kept != count else _torn(rows[0], target, leaves, count),
         )
 
     def _meet(self, place: _Place, frame: FrameType) -> None:
@@ -368,7 +369,7 @@ class Batches:
         record.evaluated = len(self._loaders) > 1
         file = place.file or (record.loss_at[0].file if record.loss_at else None)
         record.shuffles = separate_shuffles(file) if file is not None else ()
-        if record.loader is None and record.inputs.read_at:
+        if record.inputs.read_at:
             record.source_at = array_source(record.inputs.read_at[-1])
             record.rows_at = argument_line(record.inputs.read_at[-1])
 
@@ -524,6 +525,37 @@ def _same(item: torch.Tensor, target: torch.Tensor | None) -> bool:
     if item.numel() > _COMPARED or item.is_complex() or target.is_complex():
         return False
     return bool((item.reshape(-1).to(target.device, torch.float64) == target.reshape(-1).to(torch.float64)).all())
+
+
+def _torn(row: torch.Tensor, target: torch.Tensor, leaves: list[torch.Tensor], count: int) -> float | None:
+    """Part of the samples whose target isn't the one that the loader gave with their input.
+
+    Args:
+        row: inputs as the model got them, (samples, elements).
+        target: as the loss got it, (samples, values).
+        leaves: the loader's tensors.
+
+    Returns:
+        None where the inputs aren't among the loader's tensors, or the target isn't one of them in whatever order.
+    """
+    wanted = fingerprints(target.cpu().to(torch.float32))
+    numbers = fingerprints(row)
+    given = label = None
+    for leaf in leaves:
+        rows = _rows(leaf, count)
+        if rows is None or rows.is_complex():
+            continue
+        rows = rows.cpu()
+        if rows.dtype == row.dtype and rows.shape[1] == row.shape[1] and given is None:
+            found = fingerprints(rows)
+            given = found if len(set(found)) == count and set(found) == set(numbers) else None
+        if rows.shape[1] == target.shape[1] and label is None:
+            found = fingerprints(rows.to(torch.float32))
+            label = found if sorted(found) == sorted(wanted) else None
+    if given is None or label is None:
+        return None
+    at = {number: place for place, number in enumerate(given)}
+    return sum(label[at[number]] != value for number, value in zip(numbers, wanted, strict=True)) / count
 
 
 def _numbers(rows: list[torch.Tensor], count: int) -> list[int]:

@@ -46,7 +46,7 @@ class GraphLoss(NamedTuple):
         target: what the loss compares with; None where the graph doesn't keep it.
         prediction: log-probabilities for ``nll``, ``gather`` and ``index``; None where the graph doesn't keep it.
         ignored: class that doesn't count.
-        whole: whether it was reduced to one number inside the loss.
+        whole: whether it was reduced to one number by itself, without weights for single samples.
         skipped: places along dimension 1 that were cut off at the beginning of what the loss compares.
         difference: prediction minus target, for ``square`` and ``absolute``.
     """
@@ -67,23 +67,38 @@ def losses_of(loss: torch.Tensor) -> list[GraphLoss]:
     The walk stops at each one, so that what lies behind it, the model, isn't searched.
     """
     found: list[GraphLoss] = []
-    waiting = [loss.grad_fn]
+    waiting = [(loss.grad_fn, False)]
     seen = {id(loss.grad_fn)}
-    keep = list(waiting)  # nodes live as long as somebody holds them, and identities are compared
+    keep = [loss.grad_fn]  # nodes live as long as somebody holds them, and identities are compared
     while waiting and len(keep) < _NODES:
-        node = waiting.pop(0)
+        node, weighted = waiting.pop(0)
         if node is None:
             continue
         known = _read(node)
         if known is not None:
-            found.append(known)
+            found.append(known._replace(whole=False) if weighted else known)
             continue
+        weighted = weighted or _weighs(node)
         for following, _ in node.next_functions:
             if following is not None and id(following) not in seen:
                 seen.add(id(following))
                 keep.append(following)
-                waiting.append(following)
+                waiting.append((following, weighted))
     return found
+
+
+def _weighs(node: Any) -> bool:
+    """Whether a node multiplies by, or divides by, more than one number."""
+    if not node.name().startswith(("MulBackward", "DivBackward")):
+        return False
+    for name in ("_saved_self", "_saved_other"):
+        try:
+            value = getattr(node, name, None)
+        except RuntimeError:
+            continue
+        if isinstance(value, torch.Tensor) and value.numel() > 1:
+            return True
+    return False
 
 
 def _read(node: Any) -> GraphLoss | None:

@@ -195,6 +195,8 @@ class PairPart:
             over the run.
         torn_samples: samples whose input is such a one.
         floor: smallest mean loss in nats that these different targets allow, for class ids.
+        moved: looks at which targets stood beside other inputs of the same batch than the loader had given them with.
+        compared: looks at which that could be told.
         closed: part of the samples of ``again`` whose target had been seen before, with whatever input.
         row: an input that was given with different targets: (position of one, of another, their targets).
     """
@@ -209,6 +211,8 @@ class PairPart:
     torn: int = 0
     torn_samples: int = 0
     floor: float = 0.0
+    moved: int = 0
+    compared: int = 0
     closed: float = 0.0
     row: tuple[int, int, int, int] | None = None
 

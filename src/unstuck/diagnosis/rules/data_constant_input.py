@@ -48,7 +48,8 @@ def _same_samples(record: BatchesRecord) -> Finding | None:
         return None
     varied = target is not None and (target.variance > 0.0 or len(target.counts) > 1)
     several = index is not None and index.indices >= FEWEST
-    if not (varied or several):
+    by_batch = same and inputs.distinct >= FEWEST
+    if not (varied or several or by_batch):
         return None
     number = index.indices if index is not None else 0
     what = "are all the same" if same or few else f"differ by {inputs.spread:.1e} of their size only"

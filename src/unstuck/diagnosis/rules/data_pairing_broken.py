@@ -21,6 +21,9 @@ __all__ = ["CODE", "rule"]
 
 CODE = "data.pairing-broken"
 
+FEWEST, MOVED = 20, 0.9
+"""Batches that were compared with the loader's, and the part of them in which targets stood beside other inputs."""
+
 AGAIN = 100
 """Samples whose input has come again, below which nothing is said of their targets."""
 
@@ -44,7 +47,9 @@ def rule(recording: Recording) -> list[Finding]:
     """At most one finding per backward call."""
     found = []
     for record in judged(recording):
-        finding = _dealt_again(recording, record) or _paired_otherwise(recording, record)
+        finding = (
+            _moved_in_loop(recording, record) or _dealt_again(recording, record) or _paired_otherwise(recording, record)
+        )
         if finding is not None:
             found.append(finding)
     return found
@@ -65,6 +70,24 @@ def _target_place(recording: Recording, record: BatchesRecord) -> tuple[Frame, .
         frame = loader.item_at or loader.source_at or loader.dataset_at
         return (frame,) if frame is not None else loader.made_at
     return record.inputs.read_at
+
+
+def _moved_in_loop(recording: Recording, record: BatchesRecord) -> Finding | None:
+    target, pairs = plain_target(record), record.pairs
+    if target is None or pairs.compared < FEWEST or pairs.moved < MOVED * pairs.compared:
+        return None
+    chain = target_frame(recording, target)
+    frame = chain[-1] if chain else record.rows_at
+    return Finding(
+        CODE,
+        Severity.ERROR,
+        f"the loss compares outputs with the targets of other samples of the batch, in {pairs.moved} of "
+        f"{pairs.compared} batches: the loader had paired them otherwise",
+        at_frame(frame, chain or record.inputs.read_at),
+        {"batches": pairs.compared, "paired otherwise": pairs.moved},
+        "change the order of inputs and targets together, by one permutation",
+        confirmed=True,
+    )
 
 
 def _dealt_again(recording: Recording, record: BatchesRecord) -> Finding | None:

@@ -33,8 +33,8 @@ RATIO = 100.0
 STUCK = 0.5
 """Part of a guess's loss above which a training hasn't learned much."""
 
-START = 3.0
-"""First loss over a guess's from which on the start is thrown off."""
+SLOW, FAR_BETTER = 0.15, 0.25
+"""The same where a linear model is far better."""
 
 BETTER = 0.6
 """Part of the last loss that a linear model on standardised samples must stay below."""
@@ -89,7 +89,9 @@ def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
     what = _wrong_scale(record, taken)
     if what is None:
         return None
-    if scale.skill < SKILL or scale.loss > BETTER * last or last < STUCK * guess:
+    stuck = last >= STUCK * guess and scale.loss <= BETTER * last
+    slow = last >= SLOW * guess and scale.loss <= FAR_BETTER * last
+    if scale.skill < SKILL or not (stuck or slow):
         return None
     loader = record.loader
     where = record.source_at if loader is None else loader.source_at or loader.item_at or loader.dataset_at
@@ -175,5 +177,7 @@ def _from_batch(anatomy: Anatomy, value: Value) -> bool:
         op = anatomy.ops[value.op]
         if op.name not in _PASSING or not op.inputs:
             return False
+        if op.name in ("cat", "stack"):
+            return any(_from_batch(anatomy, item) for item in op.inputs)
         value = op.inputs[0]
     return False

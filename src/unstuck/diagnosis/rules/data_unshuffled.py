@@ -26,6 +26,9 @@ FEWEST = 8
 ONE_CLASS = 0.75
 """Part of the batches in which one class has nearly all samples."""
 
+PARTLY = 0.4
+"""The same where the batches are sorted by class through the whole pass."""
+
 JUMP = 1.5
 """How much higher the loss is after a change of class than before."""
 
@@ -50,7 +53,8 @@ def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
         return None
     if loader is not None and order.epochs < 2:
         return None
-    if order.classes >= 2 and order.one_class >= ONE_CLASS * order.batches:
+    needed = PARTLY if loader is not None and abs(order.rise) >= SORTED else ONE_CLASS
+    if order.classes >= 2 and order.one_class >= needed * order.batches:
         if loader is None and order.changes > 0.5 * order.one_class:
             return None
         return _by_class(recording, record)

@@ -42,7 +42,7 @@ def rule(recording: Recording) -> list[Finding]:
 
 def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
     index, loader = record.index, record.loader
-    if index is None or loader is None or index.again < 2 * FEW // ROUNDS or not _is_overfit_test(record):
+    if index is None or loader is None or not _is_overfit_test(record):
         return None
     if index.same > STABLE * index.again:
         return None
@@ -53,7 +53,7 @@ def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
     return Finding(
         CODE,
         Severity.WARNING,
-        f"the same {index.indices} indices are gone through {record.passes // (loader.batches or 1)} times, and give "
+        f"the same {index.indices} indices are gone through again and again, and give "
         f"another sample each time ({index.same} of {index.again} came again as they were): they can't be memorised, "
         f"the loss stays at {last:.3g}",
         at_frame(where, loader.made_at),
@@ -73,11 +73,8 @@ def _is_overfit_test(record: BatchesRecord) -> bool:
     loader, index = record.loader, record.index
     if loader is None or index is None or loader.size is None or not loader.batches:
         return False
-    if index.indices > FEW or record.passes < ROUNDS * loader.batches:
+    if index.indices > FEW or index.again < 0.8 * ROUNDS * index.indices:
         return False
-    cut = loader.base_size is not None and loader.base_size >= CUT * loader.size
-    if loader.size <= FEW and (cut or (loader.batches == 1 and not record.evaluated)):
+    if loader.base_size is not None and loader.base_size >= CUT * index.indices:
         return True
-    # one batch of a larger dataset, drawn again and again
-    drawn = loader.in_order and loader.iterations >= 0.9 * record.passes and loader.batches >= 4
-    return drawn and record.passes >= ROUNDS
+    return loader.size <= FEW and loader.batches == 1 and not record.evaluated
