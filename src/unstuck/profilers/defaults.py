@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import unstuck.profilers
 from unstuck.errors import MisconfigurationException
-from unstuck.profilers.advanced import AdvancedProfiler
-from unstuck.profilers.profiler import PassThroughProfiler, Profiler
-from unstuck.profilers.pytorch import PyTorchProfiler
-from unstuck.profilers.simple import SimpleProfiler
+from unstuck.profilers.profiler import PassThroughProfiler
 
 __all__ = ["configure_profiler"]
 
-KINDS: dict[str, type[Profiler]] = {
-    "simple": SimpleProfiler,
-    "advanced": AdvancedProfiler,
-    "pytorch": PyTorchProfiler,
-    "passthrough": PassThroughProfiler,
+KINDS = {
+    "simple": "SimpleProfiler",
+    "advanced": "AdvancedProfiler",
+    "pytorch": "PyTorchProfiler",
+    "passthrough": "PassThroughProfiler",
 }
 
 
@@ -35,7 +33,7 @@ def configure_profiler(profiler: Any) -> Any:
             raise MisconfigurationException(
                 f"`Trainer(profiler={profiler!r})` is not known. Choose one of {sorted(KINDS)}, or pass a profiler."
             )
-        profiler = kind()
+        profiler = getattr(unstuck.profilers, kind)()
     if profiler is None or isinstance(profiler, PassThroughProfiler):
         return None
     if isinstance(profiler, type) or not all(hasattr(profiler, name) for name in ("start", "stop", "profile")):

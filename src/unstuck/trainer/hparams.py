@@ -90,7 +90,7 @@ class HyperparametersMixin:
             frame = None if current is None else current.f_back
         ignored = {ignore} if isinstance(ignore, str) else {name for name in ignore or () if isinstance(name, str)}
         available = {name: value for name, value in initializer_arguments(self, frame).items() if name not in ignored}
-        self._forget_hyperparameters(ignored)
+        self.remove_ignored_hparams(sorted(ignored))
 
         containers = [arg for arg in args if not isinstance(arg, str)]
         chosen: Any
@@ -131,8 +131,9 @@ class HyperparametersMixin:
         else:
             self._hparams = chosen
 
-    def _forget_hyperparameters(self, names: set[str]) -> None:
-        for name in names:
+    def remove_ignored_hparams(self, ignore_list: list[str]) -> None:
+        """Forget hyperparameters that were saved, as a base class may have done; names that weren't are no matter."""
+        for name in ignore_list:
             self.hparams.pop(name, None)
 
 

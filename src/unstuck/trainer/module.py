@@ -10,12 +10,14 @@ from typing import IO, TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 from typing_extensions import Self
 
 from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_warn
 from unstuck.trainer.checkpoints.loading import load_module, on_class_only
+from unstuck.trainer.export import ExportMixin, is_exporting
 from unstuck.trainer.hparams import HyperparametersMixin
 from unstuck.trainer.module_hooks import CheckpointHooks, DataHooks, ModelHooks
 from unstuck.trainer.optimization import LightningOptimizer
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["LightningModule"]
 
 
-class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHooks, nn.Module):
+class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHooks, ExportMixin, nn.Module):
     """A module that knows how it is trained: override ``training_step``, ``configure_optimizers``, and any hook.
 
     The API is that of Lightning 2.x. A module of the real ``lightning.pytorch`` works with this package's Trainer as
@@ -241,8 +243,23 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         self.train()
 
     def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
-        """The tensors of all processes, stacked along a new first dimension; with one process the data itself."""
-        return self.trainer.strategy.all_gather(data, group=group, sync_grads=sync_grads)
+        """The tensors of all processes, stacked along a new first dimension; with one process the data itself.
+
+        Args:
+            data: a tensor or number, or nested collections of them; numbers become tensors.
+            group: of processes; None: all.
+            sync_grads: whether gradients flow back to the other processes.
+        """
+
+        def gather(item: Any) -> Any:
+            if isinstance(item, (bool, int, float)):
+                kind = torch.uint8 if isinstance(item, bool) else torch.int32 if isinstance(item, int) else None
+                item = torch.tensor(item, dtype=kind, device=self.device)
+            if not isinstance(item, Tensor):
+                return item
+            return self.trainer.strategy.all_gather(item, group=group, sync_grads=sync_grads)
+
+        return pytree.tree_map(gather, data)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Prints in the first process only, above the progress bar."""
@@ -414,6 +431,8 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             RuntimeError: there is none.
         """
         if self._trainer is None:
+            if is_exporting(self):
+                return None  # type: ignore[return-value] # TorchScript looks at every attribute, this one too
             raise RuntimeError(f"{type(self).__qualname__} is not attached to a `Trainer`.")
         return self._trainer
 
