@@ -50,6 +50,8 @@ class Trail:
 
     sources: list[Any] = field(default_factory=list)
     """Generators of the program's own, found in module and loaders."""
+    searched: Any = None
+    """The training loaders among these."""
     boundary: RandomStates | None = None
     """Before the hooks at the start of the epoch."""
     begun: RandomStates | None = None
@@ -66,15 +68,17 @@ class Trail:
     """Whether somebody wants a checkpoint when a batch fails."""
     window: Window | None = None
 
-    def find_sources(self, module: Any, *stages: Any) -> None:
+    def find_sources(self, module: Any, train: Any, val: Any) -> None:
         """Looks for the program's own generators.
 
         Args:
             module: the module of the run.
-            stages: the data of training and validation, as far as they are loaded.
+            train: the data of the training, as far as it is loaded.
+            val: that of the validation.
         """
+        self.searched = train.combined
         owners = list(module.modules())
-        for stage in stages:
+        for stage in (train, val):
             owners += [] if stage.combined is None else stage.combined.flattened
         self.sources = random_sources(owners)
 

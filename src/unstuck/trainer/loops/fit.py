@@ -95,7 +95,8 @@ def prepare_training_batches(run: Run) -> None:
 
 
 def _begin_training_pass(run: Run) -> None:
-    run.trail.find_sources(run.module, run.train, run.val)
+    if run.trail.searched is not run.train.combined:
+        run.trail.find_sources(run.module, run.train, run.val)
     run.trail.begin_pass()
     begin_pass(run.train)
 
