@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torchmetrics
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
 import unstuck
@@ -400,6 +401,31 @@ def test_modes_and_metrics_are_those_of_the_interrupted_epoch(tmp_path: Path) ->
     through = fit(make=Frozen)
     assert interrupted("on_train_batch_end", 7, tmp_path / "x.ckpt", make=Frozen)
     assert_exact(tmp_path / "x.ckpt", through, make=Frozen)
+
+
+def test_metric_objects(tmp_path: Path) -> None:
+    class Measured(Regression):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean = torchmetrics.MeanMetric()
+            self.all = torchmetrics.CatMetric()
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = super().training_step(batch, batch_idx)
+            self.mean.update(loss.detach(), weight=batch_idx + 1)
+            self.all.update(loss.detach())
+            self.log("mean", self.mean, on_epoch=True, on_step=False)
+            return loss
+
+        def on_train_epoch_end(self) -> None:
+            self.log("median", self.all.compute().median())
+            self.all.reset()
+
+    through = fit(make=Measured)
+    for at in (2, 8):
+        assert interrupted("on_train_batch_end", at, tmp_path / "x.ckpt", make=Measured)
+        assert_exact(tmp_path / "x.ckpt", through, make=Measured)
+    assert {"mean", "median"} <= set(through[0].callback_metrics)
 
 
 def test_accumulation_that_a_callback_has_scheduled(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from unstuck.errors import MisconfigurationException
 from unstuck.trainer.checkpoints.files import HYPERPARAMETERS
 from unstuck.trainer.checkpoints.loop_states import Position, position_of, write_loop_states
+from unstuck.trainer.checkpoints.metric_states import metric_states
 from unstuck.trainer.checkpoints.random_state import RandomStates, pack
 from unstuck.trainer.checkpoints.trail import gradients_of, modules_in_eval_mode
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook
@@ -139,6 +140,7 @@ def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
     if position.within_epoch:
         sums = run.logbook.training_sums() if window is None else window.sums
         state["sums"] = [[_on_cpu(value) for value in entry] for entry in sums]
+        state["metric_objects"] = metric_states(run.module)
         state["eval_modules"] = _modules_in_eval_mode(run)
         if window is not None:
             state["gradients"] = window.gradients
