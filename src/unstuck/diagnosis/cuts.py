@@ -79,11 +79,12 @@ def cut_behind(anatomy: Anatomy, parameters: Iterable[str]) -> Cut | None:
         index = waiting.pop(0)
         op = anatomy.ops[index]
         after = following.get(index, [])
-        cut = not op.grad_mode or (_takes_gradients(op) and any(not grad for _, grad in after))
+        leaves = _takes_gradients(op) and _leaves(anatomy, following, index)
+        cut = not op.grad_mode or (_takes_gradients(op) and any(not grad for _, grad in after) and not leaves)
         if cut:
             (used if index in counts else aside).append(index)
-        elif not after and _takes_gradients(op):
-            (out if op.name in _OUT or op.name == "detach" else dropped).append(index)
+        elif leaves or (not after and _takes_gradients(op)):
+            (out if leaves or op.name in _OUT else dropped).append(index)
         for later, grad in after:
             if grad and op.grad_mode and later not in seen:
                 seen.add(later)
@@ -131,15 +132,17 @@ def cut_before(anatomy: Anatomy, end: int, loss: int | None) -> Cut | None:
     if out:
         return _cut(anatomy, out[-1], "out")
     following = users(anatomy)
-    detached = [
-        index
-        for index in span
-        if anatomy.ops[index].name == "detach" and _takes_gradients(anatomy.ops[index]) and index not in following
-    ]
+    detached = [index for index in span if _takes_gradients(anatomy.ops[index]) and _leaves(anatomy, following, index)]
     if detached:
         return _cut(anatomy, detached[-1], "out")
     blind = [index for index in span if not anatomy.ops[index].grad_mode and _takes_gradients(anatomy.ops[index])]
     return _cut(anatomy, blind[0], "no_grad") if blind else None
+
+
+def _leaves(anatomy: Anatomy, following: dict[int, list[tuple[int, bool]]], index: int) -> bool:
+    """Whether an operation detaches what no later one takes: it goes to numpy, or nowhere."""
+    after = following.get(index, [])
+    return anatomy.ops[index].name == "detach" and all(_leaves(anatomy, following, later) for later, _ in after)
 
 
 def reaches_parameter(anatomy: Anatomy, index: int) -> bool:

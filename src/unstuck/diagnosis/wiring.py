@@ -27,6 +27,7 @@ __all__ = [
     "told",
     "top_module",
     "trains_tensors_only",
+    "uncalled",
     "without_gradients",
 ]
 
@@ -172,6 +173,18 @@ def told(group: Sequence[ParameterRecord], module: str | None) -> str:
     if len(group) == 1:
         return f"{group[0].path} ({numbers})"
     return f"{len(group)} parameters{f' of {module}' if module else ''} ({numbers})"
+
+
+def uncalled(record: Connections, method: str) -> Statement | None:
+    """A statement that names a method without calling it."""
+    return next(
+        (
+            item
+            for item in record.statements
+            if item.kind == "uncalled" and item.text.split("#")[0].rstrip(" ;").endswith(f".{method}")
+        ),
+        None,
+    )
 
 
 def without_gradients(record: Connections, chain: tuple[Frame, ...]) -> tuple[Frame, ...]:

@@ -11,7 +11,7 @@ import linecache
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -22,12 +22,18 @@ from unstuck.instruments.inventory import Inventory, find_models, named_modules_
 from unstuck.measure.freshness import looks_drawn
 from unstuck.places import CallKey, Frame, call_key, is_user_file, user_chain
 from unstuck.program.attributes import own_attributes
-from unstuck.program.statements import blocks_without_gradients, freezing_lines, uncalled_lines
+from unstuck.program.statements import (
+    blocks_without_gradients,
+    constant_dropout_lines,
+    freezing_lines,
+    optimizer_step_lines,
+    uncalled_lines,
+)
 from unstuck.record.connections import Connections as Record
-from unstuck.record.connections import HolderRecord, ParameterRecord, PassRecord, Statement, Switch
+from unstuck.record.connections import Fleeting, HolderRecord, ParameterRecord, PassRecord, Statement, Switch
 from unstuck.record.recording import Recording
 
-__all__ = ["Connections"]
+__all__ = ["Connections", "forward_code"]
 
 _LOOKS = 12
 """Passes in a row that are looked at, at the start and after something new has turned up."""
@@ -51,6 +57,16 @@ _SAMPLE = 8
 
 _ITEMS = 64
 """Items of a list or dictionary that are searched for modules."""
+
+_MANY = 2000
+"""Parameters from which those that are gone, and were seen for a moment only, are forgotten."""
+
+_STATEMENTS = (
+    ("freeze", freezing_lines),
+    ("uncalled", uncalled_lines),
+    ("step", optimizer_step_lines),
+    ("dropout", constant_dropout_lines),
+)
 
 Mark = tuple[int, int]
 
@@ -162,8 +178,9 @@ class Connections:
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._keep()
-        self.number_of(optimizer)
         self._collect(frame)
+        self.number_of(optimizer)
+        self._hold()
         self._restart()
 
     def backward_begins(self, tensors: Sequence[Any], frame: FrameType) -> None:
@@ -192,9 +209,12 @@ class Connections:
         if look is None:
             return
         examined = 0
+        fleeting: list[torch.Tensor] = []
         for (parameter, entry), mark in zip(look.known, look.marks, strict=True):
             record = entry.record
             self._see(entry, parameter, look.step)
+            if record.looks == 1 and look.step and not record.held_by and _mark(parameter) != mark:
+                fleeting.append(parameter)
             if parameter.requires_grad:
                 record.trained += 1
             else:
@@ -206,6 +226,7 @@ class Connections:
                     record.first_fed = look.step
             if record.looks >= _EXAMINED_FROM and examined < _MOST_EXAMINED and self._is_unusual(record):
                 examined += self._examine(entry, parameter)
+        self._note_fleeting(fleeting)
 
     def gradients_taken(self, outputs: Any) -> None:
         self._record.manual += 1
@@ -214,8 +235,9 @@ class Connections:
         number = self._numbers.get(optimizer)
         if number is None:
             self._keep()
-            number = self.number_of(optimizer)
             self._collect(frame)
+            number = self.number_of(optimizer)
+            self._hold()
         holder = self._record.holders[number]
         holder.steps += 1
         holder.last_step = self._guard.steps
@@ -246,7 +268,7 @@ class Connections:
         self._record.statements = [
             Statement(kind, file, line, _text(file, line))
             for file in sorted(self._files)
-            for kind, find in (("freeze", freezing_lines), ("uncalled", uncalled_lines))
+            for kind, find in _STATEMENTS
             for line in find(file)
         ]
         self._record.statements += [
@@ -293,6 +315,24 @@ class Connections:
         if record.changed:
             entry.sample = None
 
+    def _note_fleeting(self, parameters: list[torch.Tensor]) -> None:
+        """Parameters that this pass has made, used, and that no optimiser can have got."""
+        seen: dict[Frame, int] = {}
+        for parameter in parameters:
+            entry = self._known[id(parameter)]
+            chain = () if entry.record.loaded else self._constructions.of_parameter(parameter)
+            if not chain:
+                continue
+            seen[chain[-1]] = seen.get(chain[-1], 0) + 1
+            found = next((item for item in self._record.fleeting if item.at[-1] == chain[-1]), None)
+            if found is None and len(self._record.fleeting) < _MOST_SITES:
+                found = Fleeting(chain)
+                self._record.fleeting.append(found)
+        for item in self._record.fleeting:
+            if item.at[-1] in seen:
+                item.passes += 1
+                item.parameters = seen[item.at[-1]]
+
     @staticmethod
     def _is_unusual(record: ParameterRecord) -> bool:
         """Whether the rules may have a question about it."""
@@ -338,6 +378,8 @@ class Connections:
         if len(living) < len(self._modules):
             self._modules = {identity: self._modules[identity] for identity in living}
         living.update({id(module): module for _, module in named})
+        if len(self._known) > _MANY:
+            self._forget()
         roots = self._roots(living, named, frame)
         self._tops = [(root.name, root.prefixed, weakref.ref(root.module)) for root in roots if root.home == "model"]
         paths: dict[int, str] = {}
@@ -345,6 +387,9 @@ class Connections:
         for root in roots:
             for inner, module in root.module.named_modules():
                 paths[id(module)] = _joined(root, inner)
+                code = forward_code(type(module))
+                if code is not None and is_user_file(code.co_filename):
+                    self._files.add(code.co_filename)
                 for key, parameter in module._parameters.items():
                     if parameter is not None:
                         present.add(id(parameter))
@@ -353,6 +398,16 @@ class Connections:
             entry.record.present = entry.record.home == "bare" or id(entry.parameter()) in present
         self._resolve(paths)
         self._hold()
+
+    def _forget(self) -> None:
+        """Drop what was there for a few passes only: copies and models that a loop makes anew."""
+        gone = {
+            identity
+            for identity, entry in self._known.items()
+            if entry.parameter() is None and entry.record.looks < _EXAMINED_FROM
+        }
+        dropped = {id(self._known.pop(identity).record) for identity in gone}
+        self._record.parameters = [item for item in self._record.parameters if id(item) not in dropped]
 
     def _roots(
         self, living: dict[int, torch.nn.Module], named: list[tuple[str, torch.nn.Module]], frame: FrameType
@@ -425,6 +480,7 @@ class Connections:
         path = name if root is None else _joined(root, name)
         record = ParameterRecord(path, name, kind, "bare" if root is None else root.home, parameter.numel(), shape)
         record.loaded = _holds(self._loaded, parameter)
+        record.after = len(self._record.holders)
         record.born_frozen = _holds(self._born_frozen, parameter)
         record.built = module is not None and id(module) in self._modules
         if not parameter.requires_grad:
@@ -491,6 +547,12 @@ class Connections:
 def _holds(marked: dict[int, weakref.ref[torch.Tensor]], tensor: torch.Tensor) -> bool:
     found = marked.get(id(tensor))
     return found is not None and found() is tensor
+
+
+def forward_code(kind: type) -> CodeType | None:
+    """The code of a module class's ``forward``, without asking descriptors that only imitate a function."""
+    found = next((vars(base)["forward"] for base in kind.__mro__ if "forward" in vars(base)), None)
+    return found.__code__ if isinstance(found, FunctionType) else None
 
 
 def _joined(root: _Root, inner: str) -> str:

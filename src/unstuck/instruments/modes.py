@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from unstuck.instruments.connections import Connections
+from unstuck.instruments.connections import Connections, forward_code
 from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.guard import Guard
 from unstuck.instruments.inventory import plain_path
@@ -91,11 +91,12 @@ class Modes:
         self._sites: dict[CallKey, EvaluationRecord] = {}
         self._last_input: dict[CallKey, weakref.ref[torch.Tensor]] = {}
         self._evaluations = 0
+        self._begun = False
 
     @property
     def wants_evaluations(self) -> bool:
         """Whether calls without gradients are still worth telling."""
-        return self._evaluations < _MOST_EVALUATIONS and bool(self._layers)
+        return self._evaluations < _MOST_EVALUATIONS and self._begun
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -106,7 +107,11 @@ class Modes:
             return
         self._calls.append(_Call(weakref.ref(module), mode, user_chain(frame)))
 
+    def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self._begun = True
+
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
+        self._begun = True
         trained = self._trained.get(optimizer)
         if trained is None:
             trained = self._trained[optimizer] = _Trained()
@@ -120,8 +125,6 @@ class Modes:
 
     def module_evaluated(self, module: torch.nn.Module, args: Any, frame: FrameType) -> None:
         self._evaluations += 1
-        if not self._guard.steps:
-            return
         name = self._name_of(module, frame)
         if name is None:
             return
@@ -243,10 +246,10 @@ class Modes:
             if module is root:
                 return name
             if any(part is module for part in root.children()):
-                code = getattr(type(root).forward, "__code__", None)
+                code = forward_code(type(root))
                 at: FrameType | None = frame
                 while at is not None:
-                    if at.f_code is code:
+                    if code is not None and at.f_code is code:
                         return None  # its own call is told as well
                     at = at.f_back
                 return name

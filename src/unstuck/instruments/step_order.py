@@ -179,6 +179,7 @@ class StepOrder:
     def _judge(self, owner: _Owner, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         """What the step takes."""
         record = owner.record
+        now = self._guard.steps - owner.in_closure  # a step with a closure is judged when it is over
         self._observe(owner)
         step = self._step_site(owner, frame)
         step.count += 1
@@ -187,7 +188,7 @@ class StepOrder:
                 record.piled += 1
             else:
                 record.fresh += 1
-            lost = [at for at, steps in owner.lost if at is owner.source and steps == self._guard.steps]
+            lost = [at for at, steps in owner.lost if at is owner.source and steps == now]
             if lost and not owner.tampered and not owner.in_closure:
                 record.micro += 1
                 record.micro_passes += len(lost)
@@ -197,7 +198,7 @@ class StepOrder:
         step.in_vain += 1
         if owner.tampered:
             record.manual += 1
-        elif any(steps == self._guard.steps for _, steps in owner.lost):
+        elif any(steps == now for _, steps in owner.lost):
             record.cleared += 1
             if owner.cleared_by is not None:
                 record.cleared_at = owner.cleared_by.at

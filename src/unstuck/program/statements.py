@@ -6,7 +6,13 @@ import ast
 import linecache
 from functools import lru_cache
 
-__all__ = ["blocks_without_gradients", "freezing_lines", "uncalled_lines"]
+__all__ = [
+    "blocks_without_gradients",
+    "constant_dropout_lines",
+    "freezing_lines",
+    "optimizer_step_lines",
+    "uncalled_lines",
+]
 
 _CALLED_FOR_EFFECT = frozenset({"step", "backward", "zero_grad", "train", "eval"})
 
@@ -19,8 +25,9 @@ def freezing_lines(file: str) -> list[int]:
             named = any(isinstance(item, ast.Attribute) and item.attr == "requires_grad" for item in node.targets)
             if named and not _is_true(node.value):
                 found.append(node.lineno)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
-            if node.args and not _is_true(node.args[0]):
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            off = bool(node.args) and not _is_true(node.args[0])
+            if node.func.attr == "requires_grad_" and off:
                 found.append(node.lineno)
     return sorted(set(found))
 
@@ -33,6 +40,38 @@ def uncalled_lines(file: str) -> list[int]:
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Attribute)
         and node.value.attr in _CALLED_FOR_EFFECT
+    )
+
+
+def optimizer_step_lines(file: str) -> list[int]:
+    """Lines that call ``step`` of something that is called an optimiser."""
+    return sorted(
+        node.lineno
+        for node in ast.walk(_tree(file))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "step"
+        and "opt" in ast.unparse(node.func.value).lower()
+    )
+
+
+def constant_dropout_lines(file: str) -> list[int]:
+    """Lines with functional dropout that nothing turns off: no ``training``, neither as argument nor in an ``if``."""
+    tree = _tree(file)
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.If, ast.IfExp)) and "training" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    return sorted(
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and id(node) not in guarded
+        and len(node.args) < 3
+        and ast.unparse(node.func) in ("F.dropout", "functional.dropout", "nn.functional.dropout")
+        and "training" not in ast.unparse(node)
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from unstuck.places import Frame
 
-__all__ = ["Connections", "HolderRecord", "ParameterRecord", "PassRecord", "Statement", "Switch"]
+__all__ = ["Connections", "Fleeting", "HolderRecord", "ParameterRecord", "PassRecord", "Statement", "Switch"]
 
 
 @dataclass
@@ -22,6 +22,7 @@ class ParameterRecord:
         size: elements.
         shape: sizes.
         made_at: lines that made or filled it; empty if unknown.
+        after: optimisers that had been made before it was first there.
         looks: since it is known.
         trained: looks at which it required gradients.
         fed: looks that left it a gradient.
@@ -46,6 +47,7 @@ class ParameterRecord:
     size: int
     shape: tuple[int, ...] = ()
     made_at: tuple[Frame, ...] = ()
+    after: int = 0
     looks: int = 0
     trained: int = 0
     fed: int = 0
@@ -130,7 +132,8 @@ class Statement:
 
     Attributes:
         kind: ``freeze`` for what turns gradients of single parameters off, ``uncalled`` for a method that is named but
-            not called, ``no_grad`` for a block or function without gradients.
+            not called, ``no_grad`` for a block or function without gradients, ``step`` for a call of an optimiser's
+            step, ``dropout`` for functional dropout that no mode turns off.
         file: absolute path.
         line: 1-based.
         text: the line.
@@ -145,6 +148,21 @@ class Statement:
 
 
 @dataclass
+class Fleeting:
+    """Parameters that are made anew in every pass, by the line that makes them.
+
+    Attributes:
+        at: the user's lines down to it.
+        passes: looks that found new ones.
+        parameters: how many in a pass.
+    """
+
+    at: tuple[Frame, ...]
+    passes: int = 0
+    parameters: int = 0
+
+
+@dataclass
 class Connections:
     """All of them.
 
@@ -156,6 +174,7 @@ class Connections:
         statements: of the user's files.
         modules: lines that made a module, by its path, for modules with parameters that fare unusually.
         hidden_in: path of the list by the path of a module in it.
+        fleeting: lines that make parameters anew in every pass.
         manual: calls of ``torch.autograd.grad``, whose gradients may be taken by the program itself.
     """
 
@@ -166,4 +185,5 @@ class Connections:
     statements: list[Statement] = field(default_factory=list)
     modules: dict[str, tuple[Frame, ...]] = field(default_factory=dict)
     hidden_in: dict[str, str] = field(default_factory=dict)
+    fleeting: list[Fleeting] = field(default_factory=list)
     manual: int = 0

@@ -13,8 +13,10 @@ from __future__ import annotations
 from unstuck.diagnosis.cuts import Cut, cut_before, reaches_parameter
 from unstuck.diagnosis.wiring import connections, place, without_gradients
 from unstuck.findings import Finding, Severity
+from unstuck.places import Frame
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.connections import Connections, PassRecord
+from unstuck.record.modes import EvaluationRecord
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -42,7 +44,7 @@ def _finding(recording: Recording, record: Connections, passed: PassRecord) -> F
     cut = _cut(recording)
     raises = passed.graphless > 0
     if cut is None:
-        chain, how = passed.at, ""
+        chain, how = _without_trace(recording, record, passed), ""
     else:
         chain = without_gradients(record, cut.chain) if cut.kind == "no_grad" else cut.chain
         how = f"; the graph ends at {cut.words}"
@@ -63,6 +65,14 @@ def _finding(recording: Recording, record: Connections, passed: PassRecord) -> F
         "compute the loss from the model's output by operations of torch alone, without .item(), .detach(), numpy or "
         "torch.tensor(...) in between: torch.stack(losses).mean() for a list of losses",
     )
+
+
+def _without_trace(recording: Recording, record: Connections, passed: PassRecord) -> tuple[Frame, ...]:
+    """The block without gradients in which the model is called, where every call of it is there; else the pass."""
+    calls = recording.all(EvaluationRecord)
+    if calls and not recording.all(Anatomy):
+        return without_gradients(record, calls[0].at)
+    return passed.at
 
 
 def _cut(recording: Recording) -> Cut | None:

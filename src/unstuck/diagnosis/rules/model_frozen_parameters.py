@@ -45,7 +45,28 @@ def rule(recording: Recording) -> list[Finding]:
     record = connections(recording)
     if record is None:
         return []
-    return [*_never_trained(recording, record), *_left_off(recording, record)]
+    return [*_never_trained(recording, record), *_left_off(recording, record), *_all_off(record)]
+
+
+# -- everything is frozen ---------------------------------------------------------------------------------------------
+
+
+def _all_off(record: Connections) -> list[Finding]:
+    """An optimiser's parameters are all frozen from the start, so that its loss has no graph."""
+    cut = [item for item in record.passes if item.graphless == item.count or (item.looks and item.cut == item.looks)]
+    own = [item for item in record.parameters if item.held_by and item.home == "model"]
+    if not cut or not own or any(item.trained or item.fed or item.last_frozen is None for item in own):
+        return []
+    return [
+        Finding(
+            CODE,
+            Severity.ERROR,
+            f"none of the {len(own)} parameters that the optimizers hold requires gradients: nothing can learn",
+            _frozen_at(record, "", own),
+            {"count": len(own), "numbers": sum(item.size for item in own)},
+            "let the parameters that should learn require gradients: requires_grad_(True)",
+        )
+    ]
 
 
 # -- frozen as they were drawn ----------------------------------------------------------------------------------------

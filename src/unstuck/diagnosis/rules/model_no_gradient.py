@@ -12,6 +12,8 @@ look freshly drawn. Layers that no traced step uses may be kept for later and ar
 
 from __future__ import annotations
 
+import re
+
 from unstuck.diagnosis.cuts import Cut, cut_behind
 from unstuck.diagnosis.wiring import (
     FEW,
@@ -35,6 +37,8 @@ from unstuck.record.recording import Recording
 __all__ = ["CODE", "rule"]
 
 CODE = "model.no-gradient"
+
+_NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)(?P<rest>\D*)$")
 
 FEWEST_STEPS = 8
 """Steps of the optimiser before which gradients may still come."""
@@ -90,10 +94,47 @@ def _cut_off(recording: Recording, record: Connections) -> list[Finding]:
             continue
         paths = [item.path for item in group]
         cut = next((found for anatomy in anatomies if (found := cut_behind(anatomy, paths)) is not None), None)
+        if cut is None:
+            cut = next((found for anatomy in anatomies if (found := _mistaken(record, anatomy, group))), None)
         if cut is not None:
             key = (cut.chain[-1:], cut.kind)
             cuts.setdefault(key, (cut, []))[1].extend(group)
     return [_finding(record, cut, group) for cut, group in cuts.values()]
+
+
+def _mistaken(record: Connections, anatomy: Anatomy, group: list[ParameterRecord]) -> Cut | None:
+    """Where a pass uses a numbered layer a second time, while its twin (``conv2`` beside ``conv1``) is used by nothing.
+
+    A layer that is merely there may be kept for later; one whose place another takes was forgotten.
+    """
+    unused = {item.path for item in group}
+    if any(value.name in unused for op in anatomy.ops for value in op.inputs if value.leaf == "parameter"):
+        return None
+    first = next((item for item in group if len(item.shape) > 1), None)
+    twin = None if first is None else _NUMBERED.match(first.path)
+    if first is None or twin is None:
+        return None
+    for other in record.parameters:
+        found = _NUMBERED.match(other.path)
+        if found is None or other.shape != first.shape or not other.fed or other.kind != first.kind:
+            continue
+        if (found["stem"], found["rest"]) != (twin["stem"], twin["rest"]):
+            continue
+        uses = _uses_in_a_pass(anatomy, other.path)
+        if len(uses) > 1 and len({anatomy.chain(anatomy.ops[index].chain)[-1:] for index in uses}) > 1:
+            op = anatomy.ops[uses[1]]
+            return Cut(anatomy.chain(op.chain), op.name, "mistaken", op.module)
+    return None
+
+
+def _uses_in_a_pass(anatomy: Anatomy, path: str) -> list[int]:
+    """Operations of the first pass that take a parameter."""
+    end = next((mark.at for mark in anatomy.marks if mark.kind == "backward"), len(anatomy.ops))
+    return [
+        index
+        for index, op in anatomy.forward()
+        if index < end and any(value.leaf == "parameter" and value.name == path for value in op.inputs)
+    ]
 
 
 def _never_fed(record: Connections, item: ParameterRecord) -> bool:
@@ -112,7 +153,10 @@ def _finding(record: Connections, cut: Cut, group: list[ParameterRecord]) -> Fin
     tops = list(group_of(record, group))
     module = tops[0] if len(tops) > 1 else common_module(tops)
     chain = without_gradients(record, cut.chain) if cut.kind == "no_grad" else cut.chain
-    if cut.kind == "unused":
+    if cut.kind == "mistaken":
+        how = "nothing uses them, while their twin is used twice in a pass"
+        remedy = "call the layer that was meant here"
+    elif cut.kind == "unused":
         how, remedy = "their result is computed and not used", "use the result, or take the layer out"
     else:
         how = f"{cut.words} takes what they compute out of the graph"

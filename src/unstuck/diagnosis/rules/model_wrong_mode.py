@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from statistics import median
 
-from unstuck.diagnosis.wiring import place
-from unstuck.findings import Finding, Severity
+from unstuck.diagnosis.wiring import connections, place, uncalled
+from unstuck.findings import Finding, Severity, Where
 from unstuck.places import Frame
+from unstuck.record.anatomy import Anatomy
+from unstuck.record.connections import Connections, Statement
 from unstuck.record.modes import EvaluationRecord, ModeRecord
 from unstuck.record.recording import Recording
 
@@ -41,7 +43,10 @@ def rule(recording: Recording) -> list[Finding]:
     """One finding for training, one for evaluation."""
     modes = recording.all(ModeRecord)
     off = [item for item in modes if _left_off(item)]
-    return [*([_training(off)] if off else []), *_evaluation(recording)]
+    record = connections(recording)
+    forgotten = {} if record is None else {name: uncalled(record, name) for name in ("train", "eval")}
+    found = [_training(off, forgotten.get("train"))] if off else []
+    return [*found, *_evaluation(recording, forgotten.get("eval")), *_always_dropping(recording, record)]
 
 
 # -- eval mode in training --------------------------------------------------------------------------------------------
@@ -58,7 +63,7 @@ def _left_off(item: ModeRecord) -> bool:
     return not item.itself and bool(item.set_at)
 
 
-def _training(off: list[ModeRecord]) -> Finding:
+def _training(off: list[ModeRecord], forgotten: Statement | None) -> Finding:
     first = off[0]
     kinds = sorted({item.kind for item in off})
     names = "the model" if first.whole else first.within
@@ -73,7 +78,7 @@ def _training(off: list[ModeRecord]) -> Finding:
         Severity.WARNING,
         f"{names} trains in eval mode {since} ({max(item.off for item in off)} steps): "
         + " and ".join(effect[kind] for kind in kinds),
-        place(_set_at(first), first.within),
+        _at(forgotten) or place(_set_at(first), first.within),
         {
             "steps in eval mode": max(item.off for item in off),
             "steps in train mode": before,
@@ -86,6 +91,10 @@ def _training(off: list[ModeRecord]) -> Finding:
     )
 
 
+def _at(statement: Statement | None) -> Where | None:
+    return None if statement is None else Where(file=statement.file, line=statement.line)
+
+
 def _set_at(item: ModeRecord) -> tuple[Frame, ...]:
     chain = item.set_at or item.made_at
     if item.returned and len(chain) > 1:
@@ -96,11 +105,11 @@ def _set_at(item: ModeRecord) -> tuple[Frame, ...]:
 # -- train mode in evaluation -----------------------------------------------------------------------------------------
 
 
-def _evaluation(recording: Recording) -> list[Finding]:
+def _evaluation(recording: Recording, forgotten: Statement | None) -> list[Finding]:
     every = recording.all(EvaluationRecord)
     still = {item.path for item in every if item.still}
     found = [item for item in every if item.active and item.path not in still and _evaluates(item)]
-    return [_finding(found)] if found else []
+    return [_finding(found, forgotten)] if found else []
 
 
 def _evaluates(item: EvaluationRecord) -> bool:
@@ -110,7 +119,7 @@ def _evaluates(item: EvaluationRecord) -> bool:
     return median(gaps) >= APART if gaps else item.steps[0] >= MANY
 
 
-def _finding(found: list[EvaluationRecord]) -> Finding:
+def _finding(found: list[EvaluationRecord], forgotten: Statement | None) -> Finding:
     first = found[0]
     kinds = sorted({kind for item in found for kind in item.kinds})
     effect = {
@@ -121,7 +130,36 @@ def _finding(found: list[EvaluationRecord]) -> Finding:
         CODE,
         Severity.WARNING,
         f"{first.path} is evaluated in train mode: " + " and ".join(effect[kind] for kind in kinds),
-        place(first.at, None),
+        _at(forgotten) or place(first.at),
         {"evaluations": sum(item.active for item in found), "kinds": kinds, "steps": first.steps[:8]},
         "call model.eval() before evaluating, and model.train() after it",
     )
+
+
+# -- dropout that no mode turns off -----------------------------------------------------------------------------------
+
+
+def _always_dropping(recording: Recording, record: Connections | None) -> list[Finding]:
+    """Functional dropout without ``training``, in a model that is evaluated in eval mode."""
+    if record is None or not any(item.still and len(item.steps) > 1 for item in recording.all(EvaluationRecord)):
+        return []
+    used = {
+        (frame.file, frame.line): chain
+        for anatomy in recording.all(Anatomy)
+        for _, op in anatomy.forward()
+        if ("dropout" in op.name or op.name == "bernoulli") and (chain := anatomy.chain(op.chain))
+        for frame in chain[-1:]
+    }
+    lines = [item for item in record.statements if item.kind == "dropout" and (item.file, item.line) in used]
+    if not lines:
+        return []
+    return [
+        Finding(
+            CODE,
+            Severity.WARNING,
+            "functional dropout without training=self.training drops in evaluation too: eval() doesn't reach it",
+            place(used[lines[0].file, lines[0].line]),
+            {"lines": [item.line for item in lines]},
+            "pass training=self.training, or use nn.Dropout",
+        )
+    ]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from unstuck.diagnosis.rules.optim_stale_parameters import replaced
 from unstuck.diagnosis.wiring import (
+    FEW,
     common_module,
     connections,
     fresh,
@@ -48,9 +49,27 @@ def rule(recording: Recording) -> list[Finding]:
     missing = [item for group in roots.values() if _is_missing(group) for item in group]
     known = {id(item) for item in missing}
     missing += [item for item in released(record) if id(item) not in known | explained]
-    if not missing:
+    found = [_finding(record, missing)] if missing else []
+    return [*found, *_made_anew(record)]
+
+
+def _made_anew(record: Connections) -> list[Finding]:
+    """Layers that are constructed in the pass itself: new random numbers each time."""
+    lines = [item for item in record.fleeting if item.passes >= FEW]
+    if not lines:
         return []
-    return [_finding(record, missing)]
+    first = max(lines, key=lambda item: item.passes)
+    return [
+        Finding(
+            CODE,
+            Severity.ERROR,
+            f"layers are made anew in every pass ({sum(item.parameters for item in lines)} parameters): no optimizer "
+            "can hold them, and what they would learn is thrown away",
+            place(first.at),
+            {"parameters in a pass": sum(item.parameters for item in lines), "passes seen": first.passes},
+            "construct layers once, in __init__, and use them in forward",
+        )
+    ]
 
 
 def _root(item: ParameterRecord) -> str:

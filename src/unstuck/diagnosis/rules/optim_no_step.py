@@ -9,7 +9,7 @@ these parameters either; or it steps, and in the whole run no pass leaves any gr
 
 from __future__ import annotations
 
-from unstuck.diagnosis.wiring import connections, place
+from unstuck.diagnosis.wiring import connections, place, uncalled
 from unstuck.findings import Finding, Severity, Where
 from unstuck.places import Frame
 from unstuck.record.anatomy import Anatomy
@@ -23,6 +23,9 @@ CODE = "optim.no-step"
 
 FEWEST = 8
 """Passes without a step, or empty steps, before which it may still come."""
+
+NEAR = 12
+"""Lines behind a pass in which its step is looked for."""
 
 IN_VAIN = 0.9
 """Share of a line's steps without a new gradient from which it is the wrong optimiser's."""
@@ -89,7 +92,7 @@ def _never_stepped(record: Connections, orders: list[OrderRecord], order: OrderR
         for site in other.step_at
         if other is not order and site.count >= FEWEST and site.in_vain >= IN_VAIN * site.count
     ]
-    where = _uncalled(record, "step") or place(wrong[0].at if wrong else fed.at)
+    where = _uncalled(record, "step") or place(wrong[0].at if wrong else _unreached(record, orders, fed.at))
     own = sum(order.number in item.held_by for item in record.parameters)
     how = "another optimizer is stepped in its place" if wrong else "its step is never called"
     return Finding(
@@ -108,9 +111,20 @@ def _never_stepped(record: Connections, orders: list[OrderRecord], order: OrderR
     )
 
 
+def _unreached(record: Connections, orders: list[OrderRecord], passed: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The line near a pass that would step, and is never reached; the pass itself if there is none."""
+    reached = {(site.at[-1].file, site.at[-1].line) for order in orders for site in order.step_at if site.at}
+    last = passed[-1]
+    lines = [
+        item.line
+        for item in record.statements
+        if item.kind == "step" and item.file == last.file and (item.file, item.line) not in reached
+    ]
+    after = [line for line in lines if last.line < line <= last.line + NEAR]
+    return (*passed[:-1], Frame(last.file, min(after), last.function)) if after else passed
+
+
 def _uncalled(record: Connections, method: str) -> Where | None:
     """A statement that names a method without calling it."""
-    for item in record.statements:
-        if item.kind == "uncalled" and item.text.split("#")[0].rstrip(" ;").endswith(f".{method}"):
-            return Where(file=item.file, line=item.line)
-    return None
+    found = uncalled(record, method)
+    return None if found is None else Where(file=found.file, line=found.line)

@@ -11,7 +11,7 @@ holds one of the same name that is no longer the model's, or that gets no gradie
 
 from __future__ import annotations
 
-from unstuck.diagnosis.wiring import common_module, connections, first_of_its_own, held, orphans, place, told
+from unstuck.diagnosis.wiring import common_module, connections, first_of_its_own, orphans, place, told
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
 from unstuck.record.connections import Connections, HolderRecord, ParameterRecord
@@ -38,8 +38,8 @@ def rule(recording: Recording) -> list[Finding]:
         Finding(
             CODE,
             Severity.ERROR,
-            f"{told(new, module)} were made after the optimizer that should train them: {keeper} still holds the tensors "
-            "that they replaced, so they get gradients and never change",
+            f"{told(new, module)} were made after the optimizer that should train them: {keeper} still holds the "
+            "tensors that they replaced, so they get gradients and never change",
             where,
             {
                 "parameters": [item.path for item in new[:8]],
@@ -64,8 +64,15 @@ def replaced(record: Connections) -> list[tuple[ParameterRecord, ParameterRecord
         for old in record.parameters:
             if old is new or not _succeeds(new, old):
                 continue
-            holder = next((item for item in held(record, old) if item.last_step >= (new.last_fed or 0)), None)
-            if holder is not None:
+            holder = next(
+                (
+                    record.holders[number]
+                    for number in old.held_by
+                    if number < new.after and record.holders[number].last_step >= (new.last_fed or 0)
+                ),
+                None,
+            )
+            if holder is not None and holder.steps:
                 found.append((new, old, holder))
                 break
     return found
