@@ -17,6 +17,7 @@ class Net(nn.Module):
         self.body = nn.Sequential(nn.Linear(6, 8), nn.ReLU())
         self.head = nn.Linear(8, 3)
         self.softmax = nn.Softmax(dim=-1)
+        self.single = nn.Linear(8, 1)
     def forward(self, x):
         return self.head(self.body(x))
 def squashed(scores):
@@ -29,7 +30,7 @@ soft = one_hot * 0.8 + 0.2 / 3
 binary = (y > 0).float()
 x = torch.randn(12, 6)
 for _ in range(2):
-    z = model(x)
+    z, z2 = model(x), model.single(model.body(x))
 """
 TAIL = """
     optimizer.zero_grad()
@@ -75,6 +76,12 @@ FAULTY = {
     "logits as probabilities, by hand": (
         "p = z[:, 0].clamp(1e-6, 1 - 1e-6); loss = -(binary * p.log() + (1 - binary) * (1 - p).log()).mean()"
     ),
+    "a single class": "loss = F.cross_entropy(z2, binary[:, None])",
+    "log-probabilities as logits": "loss = F.binary_cross_entropy_with_logits(z.log_softmax(1), one_hot)",
+    "a rate as its logarithm": "loss = F.poisson_nll_loss(F.softplus(z[:, 0]), binary)",
+    "margin": "loss = F.soft_margin_loss(torch.sigmoid(z), 2 * one_hot - 1)",
+    "overlap": "loss = 1 - (2 * (z * one_hot).sum() + 1) / (z.sum() + one_hot.sum() + 1)",
+    "overlap of each class": "loss = (1 - 2 * (z * one_hot).sum(0) / (z.sum(0) + one_hot.sum(0) + 1e-6)).mean()",
     "beside another term": "loss = F.mse_loss(z, one_hot) + 0.5 * F.cross_entropy(z.softmax(1), y)",
 }
 RIGHT = {
@@ -95,6 +102,9 @@ RIGHT = {
     "entropy of a policy": "p = z.softmax(1); loss = (p * p.log()).sum(1).mean()",
     "mixed with another head": "g = z.softmax(1); loss = F.cross_entropy(g * model.head(model.body(x)), y)",
     "policy from probabilities": "loss = -torch.distributions.Categorical(probs=z.softmax(1)).log_prob(y).mean()",
+    "overlap of probabilities": "p = z.sigmoid(); loss = 1 - 2 * (p * one_hot).sum() / (p.sum() + one_hot.sum())",
+    "a rate's logarithm": "loss = F.poisson_nll_loss(z[:, 0], binary)",
+    "a rate as such": "loss = F.poisson_nll_loss(F.softplus(z[:, 0]), binary, log_input=False)",
     "intensity": "loss = -(z.clamp(1e-3, 1).log() * one_hot).sum(1).mean()",
     "alignment": (
         "loss = F.ctc_loss(z[:6, None].log_softmax(2), torch.tensor([[1, 2]]), torch.tensor([6]), torch.tensor([2]))"

@@ -90,6 +90,22 @@ FAULTY = {
         return self.flat(states)
         """,
     ),
+    "shares of the batch": (
+        "",
+        """
+        w = torch.sigmoid(self.score(h))
+        w = w / (w.sum(0, keepdim=True) + 1e-6)  # fault
+        return self.out((w * h).sum(1))
+        """,
+    ),
+    "a sum without the batch": (
+        "self.key = nn.Linear(8, 8)",
+        """
+        q, k = h, torch.tanh(self.key(h))
+        near = torch.softmax(torch.einsum("btd,bsd->ts", q, k), -1)  # fault
+        return self.out(torch.einsum("ts,bsd->btd", near, h).mean(1))
+        """,
+    ),
     "running sum": (
         "",
         """
@@ -125,6 +141,19 @@ RIGHT = {
         flat = h.mean(1)
         near = torch.exp(-(flat.unsqueeze(1) - flat.unsqueeze(0)).abs().sum(2)).sum(1, keepdim=True)
         return self.out(torch.cat([flat[:, :7], near], 1))
+        """,
+    ),
+    "shares of a sample": (
+        "",
+        "w = torch.sigmoid(self.score(h)); w = w / w.sum(1, keepdim=True); return self.out((w * h).sum(1))",
+    ),
+    "whitened": (
+        "",
+        """
+        flat = h.mean(1)
+        flat = flat - flat.mean(0)
+        cov = flat.t() @ flat / 12 + 0.1 * torch.eye(8)
+        return self.out(flat @ torch.linalg.inv(cov))
         """,
     ),
     "pairs of samples": ("", "return self.out(torch.relu(h.view(6, 2, 7, 8)).view(12, 7, 8).mean(1))"),

@@ -49,6 +49,7 @@ FAULTY = {
     "advantages": "loss = -(F.logsigmoid(z) * y).mean()",
     "channel of one": "loss = ((w - curve) ** 2).mean()",
     "channel of one, torch's": "loss = F.huber_loss(w, curve)",
+    "a target that was spoilt": "g = y + 0.9 * z.detach(); loss = F.mse_loss(z, g)",
     "mean in two steps": "loss = ((z - y) ** 2).mean(1).mean()",
     "poisson": "loss = (z.exp() - y.abs() * z).mean()",
 }
@@ -65,6 +66,7 @@ RIGHT = {
     "bins": "loss = (torch.sigmoid(4 * (z - torch.linspace(0, 1, 5))).mean(0) - 0.5).pow(2).mean()",
     "a curve for all": "loss = ((w.squeeze(1) - curve.mean(0)) ** 2).mean()",
     "a number per sample": "loss = ((w.squeeze(1) - column) ** 2).mean()",
+    "distances as targets": "loss = F.mse_loss(z @ z.t(), torch.cdist(x, x))",
     "contrast": "s = z @ z.t(); loss = F.cross_entropy(s, torch.arange(8))",
 }
 

@@ -55,6 +55,7 @@ FAULTY = {
     "tanh before classes": ("loss = F.cross_entropy(torch.tanh(z), labels)", "error"),
     "relu before classes": ("loss = F.cross_entropy(torch.relu(z), labels)", "warning"),
     "relu before logits": ("loss = F.binary_cross_entropy_with_logits(torch.relu(z), several)", "error"),
+    "relu before a sigmoid": ("loss = F.binary_cross_entropy(torch.sigmoid(torch.relu(z)), several)", "error"),
     "weighted": ("loss = (share * (torch.relu(z) - y).abs()).mean()", "error"),
 }
 RIGHT = {

@@ -91,7 +91,12 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "optim.no-zero-grad": _BLOWS_UP,
     "optim.clip-ineffective": ("optim.exploding-gradient",),
     "loss.wrong-sign": _BLOWS_UP,
-    "loss.activation-mismatch": (*_CANT_LEARN, "optim.lr-too-high", "model.saturated-units"),
+    "loss.activation-mismatch": (
+        *_CANT_LEARN,
+        "optim.lr-too-high",
+        "model.saturated-units",
+        "model.output-activation",
+    ),
     "loss.broadcast": (*_CANT_LEARN, "optim.lr-too-high"),
     "loss.wrong-dim": _CANT_LEARN,
     "data.label-mismatch": _CANT_LEARN,

@@ -71,8 +71,12 @@ def reach(anatomy: Anatomy, value: Value, depth: int = _DEPTH) -> Reach | None:
         return None
     index, op = value.op, anatomy.ops[value.op]
     activation = spelled(anatomy, index)
-    if activation is not None and activation.kind in ("softmax", "sigmoid"):
-        return Reach(0.0, 1.0, activation.kind, index, activation.taken)
+    if activation is not None and activation.kind == "softmax":
+        return Reach(0.0, 1.0, "softmax", index, activation.taken)
+    if activation is not None and activation.kind == "sigmoid":
+        inner = reach(anatomy, activation.taken, depth - 1)
+        low, high = (-_INFINITE, _INFINITE) if inner is None else (inner.low, inner.high)
+        return Reach(_logistic(low), _logistic(high), "sigmoid", index, activation.taken)
     if op.name in _RANGES:
         low, high = _RANGES[op.name]
         return Reach(low, high, op.name, index, op.inputs[0])
@@ -87,6 +91,10 @@ def reach(anatomy: Anatomy, value: Value, depth: int = _DEPTH) -> Reach | None:
     if op.name in MOVES or op.name in _KEEPING:
         return reach(anatomy, op.inputs[-1] if op.name == "copy" else op.inputs[0], depth - 1)
     return _shifted(anatomy, op, depth)
+
+
+def _logistic(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
 
 
 def _recurrent(value: Value, index: int, op: Op) -> Reach | None:

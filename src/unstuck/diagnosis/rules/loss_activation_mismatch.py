@@ -119,6 +119,10 @@ def _mismatches(objective: Objective) -> Iterator[Mismatch]:
             _instead_of_logits(objective, index, op)
             or _instead_of_log_probabilities(objective, index, op)
             or _instead_of_probabilities(objective, index, op)
+            or _over_one_class(objective, index)
+            or _log_probabilities_as_logits(objective, op)
+            or _rates_as_logarithms(objective, index, op)
+            or _overlap_of_logits(objective, index, op)
         )
         if found is not None:
             yield found
@@ -157,7 +161,7 @@ def _instead_of_logits(objective: Objective, index: int, op: Op) -> Mismatch | N
 
 def _expects_logits(objective: Objective, index: int, op: Op) -> str | None:
     """Name of the loss function that an operation belongs to, if it expects logits."""
-    if op.name in ("binary_cross_entropy_with_logits", "log_sigmoid"):
+    if op.name in ("binary_cross_entropy_with_logits", "soft_margin_loss", "log_sigmoid"):
         return "logsigmoid" if op.name == "log_sigmoid" else op.name
     activation = spelled(objective, index)
     if activation is None:
@@ -192,6 +196,110 @@ def _floor(objective: Objective, index: int, op: Op, taken: Value, bounds: Reach
         return None
     count = taken.shape[activation.dims[0]] if activation.dims[0] < len(taken.shape) else 0
     return math.log(math.exp(bounds.width) + count - 1) - bounds.width if count > 1 else None
+
+
+def _over_one_class(objective: Objective, index: int) -> Mismatch | None:
+    """``cross_entropy`` of a layer with one unit."""
+    activation = spelled(objective, index)
+    if activation is None or activation.kind != "log_softmax" or len(activation.dims) != 1:
+        return None
+    shape = activation.taken.shape
+    if not shape or shape[activation.dims[0]] != 1 or max(shape) < 2 or _raw(objective, activation.taken) is None:
+        return None
+    if not objective.is_output(index):
+        return None
+    return Mismatch(
+        objective,
+        index,
+        "cross_entropy is given a single class, whose probability is 1 whatever the score: the loss is always 0",
+        "use F.binary_cross_entropy_with_logits for a single score, or two outputs",
+        {"shape": list(shape)},
+    )
+
+
+def _log_probabilities_as_logits(objective: Objective, op: Op) -> Mismatch | None:
+    if op.name != "binary_cross_entropy_with_logits":
+        return None
+    bounds = reach(objective.anatomy, op.inputs[0])
+    if bounds is None or bounds.kind not in ("log_softmax", "log_sigmoid") or bounds.high > 0.0:
+        return None
+    return Mismatch(
+        objective,
+        bounds.index,
+        f"{op.name} expects logits and gets the result of a {bounds.kind}, which is never above 0, so that "
+        "probabilities stay at or below one half",
+        f"drop the {bounds.kind} before the loss",
+        {"bounds": [bounds.low, bounds.high], "activation": bounds.kind, "loss": op.name},
+    )
+
+
+def _rates_as_logarithms(objective: Objective, index: int, op: Op) -> Mismatch | None:
+    """``poisson_nll_loss``, of which ``exp(x) - target * x`` is left, on a rate."""
+    if op.name != "sub" or len(op.inputs) != 2 or not objective.is_output(index):
+        return None
+    power, _ = objective.source(op.inputs[0])
+    product, _ = objective.source(op.inputs[1])
+    if power is None or product is None or objective.op(power).name != "exp" or objective.op(product).name != "mul":
+        return None
+    taken = objective.op(power).inputs[0]
+    factors = objective.op(product).inputs
+    if len(factors) != 2 or all(objective.source(item)[0] != objective.source(taken)[0] for item in factors):
+        return None
+    if all(item.grad for item in factors):
+        return None
+    bounds = reach(objective.anatomy, taken)
+    if bounds is None or bounds.kind not in ("softplus", "exp", "relu") or bounds.low != 0.0:
+        return None
+    return Mismatch(
+        objective,
+        bounds.index,
+        f"poisson_nll_loss expects the logarithm of a rate and gets the result of a {bounds.kind}, which is never "
+        "below 0, so that rates stay at or above 1",
+        f"drop the {bounds.kind}, or say log_input=False",
+        {"bounds": [bounds.low, bounds.high], "activation": bounds.kind, "loss": "poisson_nll_loss"},
+    )
+
+
+def _overlap_of_logits(objective: Objective, index: int, op: Op) -> Mismatch | None:
+    """A Dice or Jaccard loss, ``(x * target).sum() / (x.sum() + target.sum())``, on a layer's result."""
+    if op.name != "div" or len(op.inputs) != 2 or not objective.is_output(index):
+        return None
+    product = _summed(objective, op.inputs[0], "mul")
+    if product is None or len(objective.op(product).inputs) != 2:
+        return None
+    one, other = objective.op(product).inputs
+    if bool(one.grad) == bool(other.grad):
+        return None
+    taken, target = (one, other) if one.grad else (other, one)
+    layer = _raw(objective, taken)
+    seen = objective.made(target)
+    if layer is None or seen.low is None or seen.high is None or (seen.low, seen.high) != (0.0, 1.0):
+        return None
+    plain = [user for user in objective.readers(layer) if objective.op(user).name == "sum"]
+    if not any(index in objective.downstream(user) for user in plain):
+        return None
+    return Mismatch(
+        objective,
+        product,
+        "an overlap (Dice or Jaccard) expects probabilities and gets a layer's result as it is",
+        "apply a sigmoid before the overlap is taken",
+        {"loss": "overlap", "smallest": objective.made(taken).low, "largest": objective.made(taken).high},
+    )
+
+
+def _summed(objective: Objective, value: Value, name: str) -> int | None:
+    """The operation of a name whose result was summed, scaled and shifted by plain numbers."""
+    for _ in range(8):
+        index, _here = objective.source(value)
+        if index is None:
+            return None
+        op = objective.op(index)
+        if op.name == name and len(op.inputs) == 2 and op.outputs and len(op.outputs[0].shape) > 0:
+            return index
+        if op.name not in ("sum", "mul", "add") or (op.name != "sum" and len(op.inputs) != 1):
+            return None
+        value = op.inputs[0]
+    return None
 
 
 # -- anything else where log-probabilities are expected ----------------------------------------------------------------

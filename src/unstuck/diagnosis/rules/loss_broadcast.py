@@ -29,6 +29,9 @@ _JOINING = frozenset(
 )
 """Operations that compare or weigh element by element."""
 
+_LONGEST = 24
+"""Operations on a target's way that are looked at."""
+
 _FOLLOWING = frozenset(
     (
         *(
@@ -118,6 +121,9 @@ def _joined_astray(objective: Objective, index: int) -> tuple[Value, Value] | No
     if objective.parameter(output) is not None or objective.parameter(target) is not None:
         return None
     result = _result_shape(output.shape, target.shape)
+    spoilt = _spoilt_target(objective, output, target)
+    if spoilt is not None:
+        return spoilt
     if result is None or not _same_but_for_ones(output.shape, target.shape):
         return None
     if math.prod(result) <= math.prod(output.shape) or not _crosses(output, target, len(result)):
@@ -128,6 +134,34 @@ def _joined_astray(objective: Objective, index: int) -> tuple[Value, Value] | No
     if not following <= _FOLLOWING | MOVES - {"index", "gather", "diagonal", "masked_select", "select"}:
         return None
     return output, target
+
+
+def _spoilt_target(objective: Objective, output: Value, target: Value) -> tuple[Value, Value] | None:
+    """The two parts of a target that broadcast against each other when it was computed: rewards and next values."""
+    count = math.prod(output.shape)
+    if count < 2 or math.prod(target.shape) != count * count or target.op is None:
+        return None
+    waiting, seen = [target.op], set[int]()
+    while waiting and len(seen) < _LONGEST:
+        index = waiting.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        op = objective.op(index)
+        if op.name in ("add", "sub", "mul", "where") and len(op.inputs) == 2:
+            one, other = op.inputs
+            result = _result_shape(one.shape, other.shape)
+            if (
+                result is not None
+                and math.prod(one.shape) == math.prod(other.shape) == count
+                and _same_but_for_ones(one.shape, other.shape)
+                and math.prod(result) == count * count
+                and _crosses(one, other, len(result))
+                and not (_made_here(objective, op, one) or _made_here(objective, op, other))
+            ):
+                return one, other
+        waiting += [value.op for value in op.inputs if value.op is not None and math.prod(value.shape) > count]
+    return None
 
 
 def _before_expansion(objective: Objective, op: Op, value: Value) -> Value:

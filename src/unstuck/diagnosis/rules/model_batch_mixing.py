@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from unstuck.diagnosis.dimensions import dims_of, independent_samples, scattering_view
 from unstuck.diagnosis.objective import Objective, making_line, objectives
 from unstuck.diagnosis.optimizing import at_line
+from unstuck.diagnosis.reach import reach
 from unstuck.diagnosis.spelling import spelled
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
@@ -78,6 +79,8 @@ def _mixed(objective: Objective, index: int, op: Op) -> Meeting | None:
     if not op.inputs or not op.outputs:
         return None
     activation = spelled(objective, index)
+    if op.name == "div" and activation is None:
+        return _shares(objective, index, op)
     if activation is not None and activation.written == "hand":
         whole = activation.taken
         return _hit(objective, index, whole, activation.dims, _others(whole) > 1 and whole.samples == "apart")
@@ -99,8 +102,10 @@ def _mixed(objective: Objective, index: int, op: Op) -> Meeting | None:
         return _hit(objective, index, taken, (time,), certain)
     if op.name == "scaled_dot_product_attention":
         return _hit(objective, index, taken, (2,), len(taken.shape) == 4 and taken.shape[0] > 1)
-    if op.name in _PRODUCTS:
+    if op.name in _PRODUCTS and op.inputs[-2].over == (1,):
         return _of_queries_and_keys(objective, index, op)
+    if op.name in (*_PRODUCTS, "mm") and len(op.inputs) >= 2:
+        return _contracted(objective, index, op)
     if op.name in ("addmm", "mm") and taken.argument in ("mat1", "self"):
         return _hit(objective, index, taken, (1,), len(taken.shape) == 2 and taken.shape[0] > 1)
     if op.name == "convolution" and taken.argument == "input":
@@ -115,6 +120,42 @@ def _hit(objective: Objective, index: int, taken: Value, dims: tuple[int, ...], 
 
 def _others(value: Value) -> int:
     return max((size for dim, size in enumerate(value.shape) if dim not in value.over), default=1)
+
+
+def _shares(objective: Objective, index: int, op: Op) -> Meeting | None:
+    """``w / w.sum(dim)`` of weights that aren't negative: shares that sum to 1."""
+    if len(op.inputs) != 2:
+        return None
+    weights, total = op.inputs
+    adding, _ = objective.source(total)
+    bounds = reach(objective.anatomy, weights)
+    if adding is None or bounds is None or bounds.low < 0.0 or weights.samples != "apart":
+        return None
+    shift = objective.op(adding)
+    if shift.name in ("add", "clamp", "clamp_min") and len(shift.inputs) == 1:
+        adding, _ = objective.source(shift.inputs[0])
+    summing = None if adding is None else objective.op(adding)
+    if summing is None or summing.name != "sum" or summing.inputs[0].op != weights.op:
+        return None
+    dims = dims_of(summing, summing.inputs[0])
+    return _hit(objective, index, weights, dims, dims == weights.over and _others(weights) > 1)
+
+
+def _contracted(objective: Objective, index: int, op: Op) -> Meeting | None:
+    """A product of two different values that sums over their samples (an ``einsum`` without the batch)."""
+    left, right = op.inputs[-2:]
+    last, first = len(left.shape) - 1, len(right.shape) - 2
+    if left.samples != "apart" or right.samples != "apart" or last not in left.over or first not in right.over:
+        return None
+    merged = any(
+        before.op is not None
+        and objective.op(before.op).name == "view"
+        and len(objective.op(before.op).inputs[0].shape) > 3
+        for before in (left, right)
+    )
+    if not merged or objective.source(left)[0] == objective.source(right)[0]:
+        return None
+    return _hit(objective, index, left, (last,), True)
 
 
 def _of_queries_and_keys(objective: Objective, index: int, op: Op) -> Meeting | None:

@@ -34,7 +34,7 @@ MARGIN = 0.1
 NARROW = 2.01
 """Logits that can't differ by more than this (a tanh) keep probabilities away from 0 and 1."""
 
-_COMPARING = frozenset(("mse_loss", "smooth_l1_loss", "huber_loss", "sub"))
+_COMPARING = frozenset(("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "sub"))
 _RECTIFIERS = frozenset(("relu", "softplus", "exp", "abs", "square", "sqrt"))
 _SIGMOIDAL = frozenset(("softmax", "sigmoid"))
 _FOLLOWING = frozenset(
@@ -165,6 +165,8 @@ def _beside_targets(objective: Objective, index: int, op: Op) -> Misfit | None:
     bounds = reach(objective.anatomy, output)
     if bounds is None or not objective.is_output(bounds.index):
         return None
+    if op.name == "binary_cross_entropy" and bounds.kind not in _SIGMOIDAL:
+        return None  # what its input has to be is another matter
     low, some_low, some_high, high = (op.measured[f"target {share}"] for share in ("5%", "20%", "80%", "95%"))
     room = MARGIN * max(high - low, 1e-12)
     if low >= bounds.low - room and high <= bounds.high + room:
