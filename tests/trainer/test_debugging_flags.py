@@ -108,9 +108,10 @@ def test_anomaly_mode_names_the_forward_of_a_nan(tmp_path: Path) -> None:
             zero = (self.net(batch[0]) * 0).sum()
             return torch.sqrt(zero) * 0 + zero
 
-    with warnings.catch_warnings(record=True) as caught, pytest.raises(RuntimeError, match="nan"):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trainer(detect_anomaly=True, default_root_dir=tmp_path).fit(Broken(), loader())
+        with pytest.raises(RuntimeError, match="nan"):
+            trainer(detect_anomaly=True, default_root_dir=tmp_path).fit(Broken(), loader())
     texts = [str(item.message) for item in caught]
     assert any("Error detected in SqrtBackward0" in text for text in texts)
     assert any("numerics.nonfinite-backward" in text for text in texts)

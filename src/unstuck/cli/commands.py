@@ -70,10 +70,11 @@ def _unstuck() -> None:
 )
 @click.option(
     "--on-nonfinite",
-    type=click.Choice(["stop", "continue"]),
+    type=click.Choice(["stop", "continue", "skip-step"]),
     default="stop",
     show_default=True,
-    help="At a NaN or infinity that would destroy the weights: stop the run (exit code 3), or report it at the end.",
+    help="At a NaN or infinity that would destroy the weights: stop the run (exit code 3), report it at the end, or "
+    "drop the step and go on as if its batch had not been (stops after 10 in a row).",
 )
 @click.option(
     "--rerun", is_flag=True, help="If the failing step can't be replayed, run the script again to explain it."

@@ -124,13 +124,22 @@ class Guard:
     Args:
         moments: where the present step's moments are.
         declare: called with an incident; it may raise to stop the run.
+        drops: steps that aren't finite are dropped: every one is looked at whole, and named in :attr:`to_drop`.
+
+    Attributes:
+        to_drop: the optimiser whose present step has to be dropped, until somebody has done it.
+        dropped: steps that were dropped.
     """
 
     name = "guard"
 
-    def __init__(self, moments: Moments, declare: Callable[[Incident], None]) -> None:
+    def __init__(self, moments: Moments, declare: Callable[[Incident], None], drops: bool = False) -> None:
         self._moments = moments
         self._declare = declare
+        self._drops = drops
+        self.to_drop: torch.optim.Optimizer | None = None
+        self.dropped = 0
+        self._dropping: torch.optim.Optimizer | None = None
         self.steps = 0
         self.skipped = 0
         self.passes = 0
@@ -281,7 +290,8 @@ class Guard:
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._closure = None
-        if skips_itself(optimizer):
+        dropping, self._dropping = self._dropping, None
+        if dropping is optimizer or skips_itself(optimizer):
             self.skipped += 1
             self._forget()
             return
@@ -312,7 +322,8 @@ class Guard:
     def _must_wait(self, sweep: Sweep) -> bool:
         """Whether a look would wait for a device, and the last one wasn't long ago."""
         first = sweep.parameters[0] if sweep.parameters else None
-        return first is not None and first.device.type != "cpu" and bool(self.steps % _DEVICE_INTERVAL)
+        waits = first is not None and first.device.type != "cpu" and bool(self.steps % _DEVICE_INTERVAL)
+        return waits and not self._drops
 
     def _gradients_finite(self, optimizers: Any) -> bool:
         return all(self._sweep(optimizer).gradients_finite() for optimizer in optimizers)
@@ -341,12 +352,12 @@ class Guard:
         sweep = self._sweep(optimizer)
         if self._must_wait(sweep) and not self._alarm:
             return
-        dear = sweep.partial or 0.0 < self._step_seconds < _TINY
+        dear = not self._drops and (sweep.partial or 0.0 < self._step_seconds < _TINY)
         if dear and self.steps >= _EVERY_STEP and self.steps % _DEAR_INTERVAL and not self._alarm:
             quick = True
             finite = sweep.first_gradient_finite()
         else:
-            quick = sweep.partial and not self._alarm and not self._gradient_pace.due()
+            quick = sweep.partial and not self._alarm and not self._drops and not self._gradient_pace.due()
             begin = time.perf_counter()
             finite = sweep.gradients_finite(quick)
             if not quick:
@@ -368,20 +379,25 @@ class Guard:
         backward = bad_losses[0] if bad_losses else (self._culprit or (self._window[-1] if self._window else None))
         if self._poisoned_before(frame, unseen, whole_before):
             return
-        self._report(
-            Incident(
-                "loss" if bad_losses else "gradient",
-                self.steps,
-                0,
-                optimizer,
-                backward,
-                len(self._window),
-                self._changed,
-                user_chain(frame),
-                self._draws(),
-                self._scale(),
-            )
+        incident = Incident(
+            "loss" if bad_losses else "gradient",
+            self.steps,
+            0,
+            optimizer,
+            backward,
+            len(self._window),
+            self._changed,
+            user_chain(frame),
+            self._draws(),
+            self._scale(),
         )
+        if not self._drops:
+            self._report(incident)
+            return
+        self.to_drop = self._dropping = optimizer
+        if not self.dropped:
+            self._declare(incident)  # the first one is explained; it spoils nothing that comes after it
+        self.dropped += 1
 
     def _poisoned_before(self, frame: FrameType | None, late: int, whole: bool) -> bool:
         """Whether a parameter was non-finite already: then an earlier step is the incident, not this one.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.moments import Moments
+from unstuck.session.dropping import Dropping, DroppingEnds
 from unstuck.session.incident_desk import IncidentDesk
-from unstuck.signals import Bus
+from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
 
 __all__ = ["Guarding"]
@@ -20,16 +22,30 @@ class Guarding:
     Args:
         desk: where incidents are explained.
         passages: exceptions with which the desk ends the run.
+        stop: drop steps that aren't finite, and call this when that happens too often in a row; None drops nothing.
     """
 
-    def __init__(self, desk: IncidentDesk, passages: tuple[type[BaseException], ...] = ()) -> None:
+    def __init__(
+        self, desk: IncidentDesk, passages: tuple[type[BaseException], ...] = (), stop: Callable[[], None] | None = None
+    ) -> None:
         self._desk = desk
         self._moments = Moments()
-        self._guard = Guard(self._moments, self._declare)
-        self._bus = Bus([self._guard, self._moments], passages=passages)
+        self._guard = Guard(self._moments, self._declare, drops=stop is not None)
+        listeners: list[Listener] = [self._guard, self._moments]
+        self._policy = None if stop is None else Dropping(self._guard, desk.recording, stop)
+        if self._policy is not None and stop is not None:
+            listeners = [DroppingEnds(self._policy, desk.recording, stop), *listeners, self._policy]
+        self._bus = Bus(listeners, passages=passages)
         self._source = PlainSource(
-            self._bus, wants_calls=lambda: self._moments.wants_calls, wants_closures=lambda: self._guard.has_window
+            self._bus,
+            wants_calls=lambda: self._policy is not None or self._moments.wants_calls,
+            wants_closures=lambda: self._guard.has_window,
         )
+
+    @property
+    def dropped(self) -> int:
+        """Steps that were dropped."""
+        return 0 if self._policy is None else self._policy.dropper.dropped
 
     def __enter__(self) -> Guarding:
         self._source.open()

@@ -19,25 +19,27 @@ class SessionOptions:
     Attributes:
         out: folder for the recording, the report and incidents; made when something is written.
         steps: optimiser steps after which the run is stopped; None for no limit.
-        on_nonfinite: at an incident ``stop`` the run or ``continue`` it.
+        on_nonfinite: at an incident ``stop`` the run or ``continue`` it, or ``skip-step``: drop the step.
         rerun: an incident that can't be replayed may be explained by a second run from the start.
         script: the program's file.
         every_gradient: record the norms of all gradients at every step, whatever it costs.
         trace_step: trace everything from this step on, live, and stop at the first incident (the second run).
         budget: seconds that trials on copies may take at the end, all together; 0 for none.
         quiet: show no progress of them.
+        decide_on_device: with ``skip-step``, let fused optimisers decide on any device.
         replay: repeat the step of this incident in the place of the program's first one.
     """
 
     out: Path | None = None
     steps: int | None = None
-    on_nonfinite: Literal["stop", "continue"] = "stop"
+    on_nonfinite: Literal["stop", "continue", "skip-step"] = "stop"
     rerun: bool = False
     script: Path | None = None
     trace_step: int | None = None
     every_gradient: bool = False
     budget: float = 20.0
     quiet: bool = False
+    decide_on_device: bool = False
     replay: SavedIncident | None = None
 
 

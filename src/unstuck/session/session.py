@@ -37,13 +37,14 @@ from unstuck.instruments.underflow import Underflow
 from unstuck.places import Frame
 from unstuck.record.incident import UnderflowRecord
 from unstuck.record.recording import RECORDING_NAME, Recording
+from unstuck.session.dropping import Dropping, DroppingEnds
 from unstuck.session.explain import explain, explain_skipped_step, explain_zero_gradients
 from unstuck.session.first_steps import FirstSteps
 from unstuck.session.live_trace import LiveTrace
 from unstuck.session.options import Ending, SessionOptions, Verdict
-from unstuck.session.restoring import Restoring
 from unstuck.session.probing import Probing
 from unstuck.session.progress import Progress
+from unstuck.session.restoring import Restoring
 from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
 from unstuck.sources.scope import ScopedBus
@@ -83,7 +84,8 @@ class Session:
         self.recording = Recording(path)
         self._moments = Moments()
         self._inventory = Inventory()
-        self._guard = Guard(self._moments, self._on_incident)
+        drops = options.on_nonfinite == "skip-step" and options.trace_step is None
+        self._guard = Guard(self._moments, self._on_incident, drops)
         clipping = Clipping(self.recording, self._guard)
         self._clipping = clipping
         self._gradients = gradients = Gradients(
@@ -115,8 +117,14 @@ class Session:
         if options.replay is not None:
             self._restoring = Restoring(options.replay, self._guard, self._live)
             live.insert(0, self._restoring)
+        dropping: list[Listener] = []
+        self._policy: Dropping | None = None
+        if drops:
+            self._policy = policy = Dropping(self._guard, self.recording, self._stop_at_incident, options.decide_on_device)
+            live.insert(0, DroppingEnds(policy, self.recording, self._stop_at_incident))
+            dropping.append(policy)
         half: list[Any] = []
-        if not live:
+        if options.trace_step is None:
             half.append(SkippedSteps(self._guard, self._on_skipped_step))
             half.append(Underflow(self._guard, self._moments, self._on_zero_gradients))
         # The tracer closes before the guard looks, the guard looks before its moments are replaced, and gradients are
@@ -136,6 +144,7 @@ class Session:
                 *wiring,
                 *probed,
                 *limit,
+                *dropping,
             ],
             passages=(StopRun,),
         )
@@ -285,6 +294,7 @@ class Session:
 
     def _wants_calls(self) -> bool:
         wanted = self._first_steps.wants_calls or self._moments.wants_calls or self._batches.wants_calls
+        wanted = wanted or self.options.on_nonfinite == "skip-step"
         return self._live is not None or wanted or self._modes.wants_evaluations or self._batch_sizes.wants_calls
 
     def _on_incident(self, incident: Incident) -> None:
@@ -307,9 +317,16 @@ class Session:
             self.recording.add_incident(record)
         finally:
             self._excluded += time.perf_counter() - begin
-        if self.options.on_nonfinite == "stop":
-            self._stopped = "incident"
-            raise StopRun(INCIDENT_EXIT_CODE)
+        spoilt = incident.late or incident.kind not in ("loss", "gradient")
+        if self.options.on_nonfinite == "stop" or (self.options.on_nonfinite == "skip-step" and spoilt):
+            self._stop_at_incident()
+
+    def _dropped_steps(self) -> int:
+        return 0 if self._policy is None else self._policy.dropper.dropped
+
+    def _stop_at_incident(self) -> None:
+        self._stopped = "incident"
+        raise StopRun(INCIDENT_EXIT_CODE)
 
     def _on_skipped_step(self, incident: Incident, scaler: Any) -> bool:
         begin = time.perf_counter()
@@ -375,6 +392,7 @@ class Session:
             "steps": self._guard.steps,
             "passes": self._guard.passes,
             "skipped": self._guard.skipped,
+            "dropped": self._dropped_steps(),
             "batches": self._inventory.batches,
             "clips": self._inventory.clips,
         }
@@ -385,6 +403,7 @@ class Session:
             return ()
         counts = [
             (guard.steps, "step"),
+            (self._dropped_steps(), "dropped step"),
             (guard.passes, "backward pass"),
             (len(seen.models), "model"),
             (guard.met, "optimizer"),

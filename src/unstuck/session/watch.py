@@ -100,7 +100,7 @@ def watch(
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
     *,
     out: str | Path | None = None,
-    on_nonfinite: Literal["stop", "continue"] = "continue",
+    on_nonfinite: Literal["stop", "continue", "skip-step"] = "continue",
     every_gradient: bool = False,
     budget: float = 20.0,
 ) -> Watch:
@@ -132,8 +132,10 @@ def watch(
     """
     models = _several(model, torch.nn.Module, "model")
     optimizers = _several(optimizer, torch.optim.Optimizer, "optimizer")
-    if on_nonfinite not in ("stop", "continue"):
-        raise MisconfigurationException(f"`on_nonfinite` must be 'stop' or 'continue', got {on_nonfinite!r}")
+    if on_nonfinite not in ("stop", "continue", "skip-step"):
+        raise MisconfigurationException(
+            f"`on_nonfinite` must be 'stop', 'continue' or 'skip-step', got {on_nonfinite!r}"
+        )
     folder = None if out is None else Path(out).absolute()
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     options = SessionOptions(

@@ -20,12 +20,16 @@ SIGNALS: dict[str, str] = {
     "module_created": "(module, frame): torch.nn.Module.__init__ ran",
     "parameter_registered": "(parameter, frame): a module got a parameter",
     "tensor_filled": "(tensor, frame): a function of torch.nn.init filled a tensor",
+    "state_loaded": "(module, names, frame): the entries with these names were loaded into a module",
+    "mode_set": "(module, mode, frame): train or eval was called on a module",
+    "gradients_switched": "(module, on, frame): requires_grad_ was called on a module",
     "optimizer_created": "(optimizer, frame): an optimiser was constructed",
     "loader_created": "(loader, frame): a loader was constructed",
     "epoch_begins": "(iterator, loader): a loader starts to be iterated",
     "indices_drawn": "(iterator, indices): a loader's sampler told which samples are in a batch to come",
     "batch_drawn": "(iterator, batch, frame): a loader gave a batch",
     "forward_begins": "(module, args, kwargs, frame): the first module call of a pass that may be differentiated",
+    "module_evaluated": "(module, args, frame): a module was called without recording gradients, if that is wanted",
     "backward_begins": "(tensors, frame): gradients of tensors are about to be computed",
     "backward_ended": "(tensors): gradients have been accumulated",
     "gradients_taken": "(outputs): torch.autograd.grad was called",
@@ -36,6 +40,7 @@ SIGNALS: dict[str, str] = {
     "gradients_unscaled": "(scaler, optimizer): a loss scaler divided the gradients by its scale",
     "scaler_step_begins": "(scaler, optimizer, frame): a loss scaler is about to take or skip a step",
     "scaler_stepped": "(scaler, optimizer): a loss scaler took or skipped a step",
+    "scaler_updated": "(scaler): a loss scaler has adapted its scale",
     "step_begins": "(optimizer, closure, frame): an optimiser step is about to act",
     "closure_ended": "(optimizer, frame): a step's closure has returned, of gradients computed before the step",
     "step_ended": "(optimizer, frame): it has acted",
@@ -137,11 +142,6 @@ class Bus:
         _SENDERS.add(send.__code__)
         return send
 
-    def _switch_off(self, listener: Listener, signal: str, error: Exception) -> None:
-        self.faults.append((listener.name, signal, f"{type(error).__name__}: {error}"))
-        self.listeners = [item for item in self.listeners if item is not listener]
-        self._connect()
-        undo = getattr(listener, "switched_off", None)
     def call(self, listener: Listener, handler: Handler, *arguments: Any) -> None:
         """Give one instrument something that is no signal: its time counts, and a fault switches it off."""
         if listener not in self.listeners:
@@ -154,6 +154,11 @@ class Bus:
         finally:
             self.seconds += time.perf_counter() - begin
 
+    def _switch_off(self, listener: Listener, signal: str, error: Exception) -> None:
+        self.faults.append((listener.name, signal, f"{type(error).__name__}: {error}"))
+        self.listeners = [item for item in self.listeners if item is not listener]
+        self._connect()
+        undo = getattr(listener, "switched_off", None)
         if undo is not None:
             with contextlib.suppress(Exception):
                 undo()

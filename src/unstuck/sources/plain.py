@@ -101,6 +101,7 @@ class PlainSource:
         patch(scaler, "scale", self._wrap_scale)
         patch(scaler, "unscale_", self._wrap_unscale)
         patch(scaler, "step", self._wrap_scaler_step)
+        patch(scaler, "update", self._wrap_scaler_update)
         patch(torch.optim.lr_scheduler.LRScheduler, "__init__", self._wrap_schedule_init)
         patch(torch.optim.lr_scheduler.ReduceLROnPlateau, "__init__", self._wrap_schedule_init)
         patch(torch.optim.lr_scheduler.LRScheduler, "step", self._wrap_schedule_step)
@@ -343,6 +344,14 @@ class PlainSource:
             return result
 
         return step
+
+    def _wrap_scaler_update(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def update(scaler: Any, *args: Any, **kwargs: Any) -> None:
+            original(scaler, *args, **kwargs)
+            self._bus.scaler_updated(scaler)
+
+        return update
 
     def _wrap_schedule_step(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)

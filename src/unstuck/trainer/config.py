@@ -16,6 +16,7 @@ __all__ = [
     "check_barebones",
     "check_callbacks",
     "check_clipping",
+    "check_on_nonfinite",
     "checkpoints_last",
     "parse_accumulation",
     "parse_detect_anomaly",
@@ -144,6 +145,21 @@ def parse_detect_anomaly(detect_anomaly: Any) -> bool | Literal["replay"]:
             " fit at the first value that isn't finite, and name its operation) or False."
         )
     return "replay"
+
+
+def check_on_nonfinite(on_nonfinite: Any, barebones: bool) -> Literal["warn", "skip-step"]:
+    """Checks ``on_nonfinite``.
+
+    Raises:
+        MisconfigurationException: an unknown value, or one that ``barebones`` can't do.
+    """
+    if on_nonfinite == "skip-step" and not barebones:
+        return "skip-step"
+    if on_nonfinite != "warn":
+        raise MisconfigurationException(
+            f"`on_nonfinite={on_nonfinite!r}`: choose 'warn', or, without `barebones`, 'skip-step'."
+        )
+    return "warn"
 
 
 def parse_accumulation(accumulate_grad_batches: Any) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstuck.errors import NonFiniteError
-from unstuck.messages import global_rank
+from unstuck.messages import global_rank, rank_zero_info
 from unstuck.places import display_path
 from unstuck.trainer.nonfinite import NonfiniteWatcher
 from unstuck.trainer.nonfinite_evaluation import NonfiniteEvaluationWatcher
@@ -45,25 +45,33 @@ def watched(run: Run) -> Iterator[None]:
     desk = _desk(run, session)
     run.evaluation_watcher = NonfiniteEvaluationWatcher(run, desk)
     fits = run.state.fn == TrainerFn.FITTING
+    dropper: Any = None
     try:
         with ExitStack() as around:
             if session is not None:
                 around.enter_context(session.describing(lambda: _position(run)))
             elif fits and run.module.automatic_optimization:
-                run.watcher = NonfiniteWatcher(run, desk)
+                run.watcher = dropper = NonfiniteWatcher(run, desk)
             elif fits:
                 from unstuck.session.guarding import Guarding
 
-                around.enter_context(Guarding(desk, passages=(NonFiniteError,)))
+                stop = _end if run.settings.on_nonfinite == "skip-step" else None
+                dropper = around.enter_context(Guarding(desk, passages=(NonFiniteError,), stop=stop))
             yield
     finally:
         run.watcher = run.evaluation_watcher = None
+        if dropper is not None and dropper.dropped:
+            rank_zero_info(f"`Trainer.fit` dropped {dropper.dropped} step(s) that weren't finite.")
 
 
 def _active_session() -> Any:
     """The session that watches this process; nothing is imported for a process without one."""
     loaded = sys.modules.get("unstuck.session.session")
     return None if loaded is None else loaded.Session._active
+
+
+def _end() -> None:
+    raise NonFiniteError("too many steps in a row weren't finite and were dropped: the fit ends")
 
 
 def _position(run: Run) -> dict[str, Any]:

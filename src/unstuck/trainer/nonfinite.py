@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from unstuck.errors import MisconfigurationException, NonFiniteError
 from unstuck.instruments.guard import Backward, Incident
 from unstuck.instruments.moments import Draw, FrameMoment, Moment, Moments
 from unstuck.instruments.pace import Pace
@@ -28,6 +29,7 @@ from unstuck.measure import rng
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.measure.rng import RandomState
 from unstuck.places import user_chain
+from unstuck.trials.dropping import DroppedTooOftenError, StepDropper, decides_on_device
 from unstuck.trials.incident_folder import sha256_of
 
 if TYPE_CHECKING:
@@ -70,6 +72,9 @@ class NonfiniteWatcher:
         desk: where incidents are explained.
     """
 
+    decide_on_device = False
+    """Whether a fused optimiser decides by itself which step it drops also where a look makes nothing wait."""
+
     def __init__(self, run: Run, desk: IncidentDesk) -> None:
         self._run = run
         self._desk = desk
@@ -97,6 +102,13 @@ class NonfiniteWatcher:
         self._swept_at = -1
         self._skipped_in_row = 0
         self._failed = False
+        self._dropper = StepDropper() if run.settings.on_nonfinite == "skip-step" else None
+        if self._dropper is not None and isinstance(optimizer, torch.optim.LBFGS):
+            raise MisconfigurationException(
+                "`on_nonfinite='skip-step'` doesn't work with LBFGS, which moves the weights before it knows the loss."
+            )
+        self._mark: Any = None
+        self._scaler_before: tuple[Tensor, Tensor] | None = None
         self._scales = run.precision.scaler is not None
         self._repeats = isinstance(optimizer, torch.optim.LBFGS)
         self._accumulates = run.settings.accumulate_grad_batches > 1
@@ -106,6 +118,8 @@ class NonfiniteWatcher:
 
     def begin(self, arguments: tuple[Any, ...], batch_idx: int) -> None:
         self._arguments, self._index = arguments, batch_idx
+        if self._dropper is not None and self._calls == 0:
+            self._begin_window(self._dropper)
         self._until_random -= 1
         if self._until_random < 0:
             self._note_random_state()
@@ -137,6 +151,9 @@ class NonfiniteWatcher:
             self._declare("loss" if bad_loss else "gradient", self._run.strategy.optimizers[0], batch, self._steps, 0)
 
     def before_step(self, optimizer: Optimizer) -> None:
+        if self._dropper is not None:
+            self._keep_or_drop(optimizer, self._dropper)
+            return
         if self._scales:
             return  # a loss scaler drops what isn't finite
         self._until_gradients -= 1
@@ -147,7 +164,9 @@ class NonfiniteWatcher:
 
     def end(self, optimizer: Optimizer, stepped: bool, scaler_skipped: bool) -> None:
         if stepped:
-            if scaler_skipped:
+            if self._dropper is not None and self._end_window(self._dropper):
+                pass
+            elif scaler_skipped:
                 self._skip(optimizer)
             else:
                 self._skipped_in_row = 0
@@ -159,6 +178,69 @@ class NonfiniteWatcher:
             self.suspects = False
             self._calls = 0
         self._arguments = ()
+
+    # -- dropping ----------------------------------------------------------------------------------------------------
+
+    @property
+    def dropped(self) -> int:
+        """Steps that were dropped."""
+        return 0 if self._dropper is None else self._dropper.dropped
+
+    def _begin_window(self, dropper: StepDropper) -> None:
+        dropper.remember([self._run.module])
+        store = self._run.logbook.store
+        self._mark = None if store is None else store.mark()
+        if not self._scales:
+            self._run.precision.skipped_step = False
+
+    def _keep_or_drop(self, optimizer: Optimizer, dropper: StepDropper) -> None:
+        suspect = self._suspect
+        if self._scales:
+            if suspect is None:
+                return  # what the scale alone has made infinite is the scaler's to drop
+            scaler = self._run.precision.scaler
+            self._scaler_before = scaler._scale.clone(), scaler._growth_tracker.clone()
+        elif suspect is None and self._decides(optimizer):
+            dropper.decide_on_device(optimizer)
+            return
+        elif self._sweep.gradients_finite() and (suspect is None or suspect.spoilt is not False):
+            return
+        if self._weights_are_bad():
+            self._examine(optimizer)
+            return
+        if not dropper.dropped:
+            batch = suspect or self._present()
+            bad_loss = batch.loss is not None and batch.loss - batch.loss != 0.0
+            self._declare("loss" if bad_loss else "gradient", optimizer, batch, self._steps, 0)
+            self._over = False  # it spoils nothing that comes after it
+        self._try_to_drop(lambda: dropper.drop(optimizer))
+        if not self._scales:
+            self._run.precision.skipped_step = True  # so that no schedule moves
+
+    def _decides(self, optimizer: Optimizer) -> bool:
+        on_device = self._probe is not None and self._probe.device.type != "cpu"
+        return (on_device or self.decide_on_device) and decides_on_device(optimizer)
+
+    def _try_to_drop(self, drop: Callable[[], object]) -> None:
+        try:
+            drop()
+        except DroppedTooOftenError as error:
+            raise NonFiniteError(f"{error}: the fit ends. The first of them was warned of.") from error
+
+    def _end_window(self, dropper: StepDropper) -> bool:
+        """Whether the step was dropped here."""
+        self._try_to_drop(dropper.finish_on_device)
+        if not dropper.finish():
+            return False
+        store = self._run.logbook.store
+        if store is not None and self._mark is not None:
+            store.return_to(self._mark)
+        before, self._scaler_before = self._scaler_before, None
+        if before is not None:
+            scaler = self._run.precision.scaler
+            scaler._scale.copy_(before[0])
+            scaler._growth_tracker.copy_(before[1])
+        return True
 
     # -- looks -------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ class Settings:
     gradient_clip_algorithm: str | None
     inference_mode: bool
     detect_anomaly: bool | Literal["replay"]
+    on_nonfinite: Literal["warn", "skip-step"]
     barebones: bool
     use_distributed_sampler: bool
     isolate_validation: bool

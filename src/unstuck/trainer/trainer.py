@@ -30,6 +30,7 @@ from unstuck.trainer.config import (
     check_callbacks,
     check_clipping,
     check_count,
+    check_on_nonfinite,
     checkpoints_last,
     expand_root_dir,
     parse_accumulation,
@@ -105,6 +106,9 @@ class Trainer:
         detect_anomaly: a fit warns once of a loss, gradient or weight that turns NaN or infinite, and names its
             operation; "replay" raises :class:`unstuck.errors.NonFiniteError` there; True is torch's anomaly mode, which
             is slow.
+        on_nonfinite: "warn" once of a value that turns NaN or infinite, or "skip-step": drop each step that isn't
+            finite and leave weights, buffers, optimiser and loss scaler as if its batches had not been; after ten in a
+            row the fit ends with :class:`unstuck.errors.NonFiniteError`.
         barebones: without everything that costs time in a step.
         plugins: a :class:`~unstuck.trainer.precision.Precision` of your own.
         sync_batchnorm: needs several processes: False.
@@ -159,6 +163,7 @@ class Trainer:
         use_distributed_sampler: bool = True,
         profiler: Any = None,
         detect_anomaly: bool | Literal["replay"] = False,
+        on_nonfinite: Literal["warn", "skip-step"] = "warn",
         barebones: bool = False,
         plugins: Any = None,
         sync_batchnorm: bool = False,
@@ -237,6 +242,7 @@ class Trainer:
             gradient_clip_algorithm=clip_algorithm,
             inference_mode=inference_mode,
             detect_anomaly=parse_detect_anomaly(detect_anomaly),
+            on_nonfinite=check_on_nonfinite(on_nonfinite, barebones),
             barebones=barebones,
             use_distributed_sampler=use_distributed_sampler,
             isolate_validation=isolate_validation,

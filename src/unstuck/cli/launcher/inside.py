@@ -128,7 +128,7 @@ def _open_session(message: Message) -> Session:
         SessionOptions(
             out=Path(message.out),
             steps=message.steps,
-            on_nonfinite=cast('Literal["stop", "continue"]', message.on_nonfinite),
+            on_nonfinite=cast('Literal["stop", "continue", "skip-step"]', message.on_nonfinite),
             rerun=message.rerun,
             script=None if script is None or message.target == "-" else Path(script),
             trace_step=message.trace_step,

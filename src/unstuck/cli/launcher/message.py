@@ -20,7 +20,7 @@ class Message:
         out: absolute path of the output folder.
         json_file: absolute path of one more copy of the report.
         steps: number of optimiser steps after which the run is stopped; None for no limit.
-        on_nonfinite: ``stop`` or ``continue``: what to do at an incident.
+        on_nonfinite: ``stop``, ``continue`` or ``skip-step``: what to do at an incident.
         rerun: whether a step that can't be replayed may be explained by a second run from the start.
         quiet: print nothing.
         budget: seconds that trials on copies may take at the end.

@@ -250,6 +250,23 @@ class ResultStore:
                 result.progress_bar[level_name] = value
         return result
 
+    def mark(self) -> list[tuple[Group, tuple[Any, ...]]]:
+        """What has been logged so far, for :meth:`return_to`. Metric objects aren't in it."""
+        groups = [holder for holder in self._holders() if isinstance(holder, Group)]
+        return [(group, (group.total, group.weight, group.step, group.empty)) for group in groups]
+
+    def return_to(self, mark: list[tuple[Group, tuple[Any, ...]]]) -> None:
+        """Forget the values that were logged since."""
+        known = {id(group): values for group, values in mark}
+        for holder in self._holders():
+            if not isinstance(holder, Group):
+                continue
+            if id(holder) in known:
+                holder.total, holder.weight, holder.step, holder.empty = known[id(holder)]
+                holder._epoch = None
+            else:
+                holder.reset()
+
     def newest(self, hook: str, part: str) -> dict[str, Tensor]:
         """Return what ``hook`` logged of the present loader under names with ``part`` in them.
 
