@@ -109,7 +109,7 @@ def _activations(graph: Graph, kinds: tuple[str, ...]) -> Iterator[tuple[Key, in
     for index, op in graph.anatomy.forward():
         if op.units is None or op.units.kind not in kinds or not op.grad_mode:
             continue
-        layer = graph.before(index)
+        layer = graph.layers.get(index) or graph.before(index)  # a recurrent layer has its function within
         if layer is None or layer.kind not in HIDDEN or not graph.after(index):
             continue
         if layer.weight is not None and not graph.trainable(layer):
@@ -132,12 +132,9 @@ def _look(graph: Graph, calls: list[tuple[int, Units]], mask: int | None) -> Loo
     units = [item for _, item in calls]
     samples = sum(item.samples for item in units)
     off = min(item.off for item in units) if mask is None else bin(mask).count("1")
-    source = graph.anatomy.ops[calls[-1][0]].inputs[0]
-    taken: tuple[float, float] | None = None
-    if source.op is not None and source.slot < len(graph.anatomy.ops[source.op].outputs):
-        made = graph.anatomy.ops[source.op].outputs[source.slot]
-        if made.mean is not None and made.std is not None:
-            taken = (made.mean, made.std)
+    last = calls[-1][0]
+    made = None if last in graph.layers else graph.result(graph.anatomy.ops[last].inputs[0])
+    taken = (made.mean, made.std) if made is not None and made.mean is not None and made.std is not None else None
     return Look(
         step=graph.anatomy.step,
         passes=len(units),

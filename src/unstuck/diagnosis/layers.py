@@ -194,6 +194,18 @@ class Graph:
             else:
                 yield user
 
+    def result(self, value: Value) -> Value:
+        """A value with its numbers: as the operation made it, where one did."""
+        outputs = () if value.op is None else self.anatomy.ops[value.op].outputs
+        return outputs[value.slot] if value.slot < len(outputs) else value
+
+    def fed(self, layer: Layer) -> Value | None:
+        """What a layer takes beside its parameters, with its numbers."""
+        for value in self.anatomy.ops[layer.index].inputs:
+            if self.parameter(value) is None and value.leaf != "buffer":
+                return self.result(value)
+        return None
+
     def source(self, value: Value) -> int | None:
         """The operation that made a value's numbers, beyond those that only hand them on."""
         while value.op is not None:

@@ -19,7 +19,7 @@ from unstuck.diagnosis.layers import Graph, Layer
 from unstuck.diagnosis.optimizing import at_line, middle, part_left
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
-from unstuck.record.anatomy import Anatomy, Op
+from unstuck.record.anatomy import Anatomy
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -83,8 +83,10 @@ def _way(graph: Graph) -> tuple[float, list[Stage]]:
     stages = [stage for layer in seen.values() if (stage := _stage(graph, layer)) is not None]
     if not stages:
         return 0.0, []
-    first = anatomy.ops[stages[0].layer.index]
-    return (1.0 if stages[0].layer.kind == "embedding" else _taken(graph, first)), stages
+    fed = graph.fed(stages[0].layer)
+    if fed is None or stages[0].layer.kind == "embedding":
+        return 1.0, stages
+    return math.hypot(fed.mean or 0.0, fed.std or 0.0), stages
 
 
 def _stage(graph: Graph, layer: Layer) -> Stage | None:
@@ -104,18 +106,6 @@ def _gain(graph: Graph, layer: Layer) -> float | None:
     if layer.kind == "embedding":
         return size
     return size * math.sqrt(math.prod(leaf.shape) / max(1, graph.units(layer)))
-
-
-def _taken(graph: Graph, op: Op) -> float:
-    """Root mean square of a layer's input."""
-    for value in op.inputs:
-        if graph.parameter(value) is None and value.leaf != "buffer":
-            if value.op is not None:
-                outputs = graph.anatomy.ops[value.op].outputs
-                value = outputs[value.slot] if value.slot < len(outputs) else value
-            if value.std is not None and value.mean is not None:
-                return math.hypot(value.std, value.mean)
-    return 0.0
 
 
 def _growth(recording: Recording, graph: Graph, fed: float, stages: list[Stage]) -> Finding | None:

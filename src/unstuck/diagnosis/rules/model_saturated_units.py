@@ -11,6 +11,8 @@ it is so from the first step to the last look, or has come about by a step of un
 
 from __future__ import annotations
 
+import math
+
 from unstuck.diagnosis.activations import Course, LargeStep, courses, largest_step
 from unstuck.diagnosis.fillings import filled_at
 from unstuck.diagnosis.layers import Graph
@@ -36,7 +38,7 @@ FEW_SAMPLES = 16
 _ELEMENTWISE = frozenset(("mul", "addcmul", "lerp"))
 _PRODUCTS = frozenset(("bmm", "baddbmm", "mm", "matmul"))
 WIDE = 3.0
-"""Standard deviation of what the units take that goes back to the inputs, not to the weights, if the inputs have it."""
+"""Size of what the layer in front is fed from which on that, and not its weights, is to blame."""
 
 
 def rule(recording: Recording) -> list[Finding]:
@@ -104,10 +106,11 @@ def _finding(recording: Recording, course: Course, since: int, large: LargeStep 
         if look.taken is not None:
             evidence["mean taken"], evidence["std taken"] = look.taken
             said += f": what they take varies by {look.taken[1]:.3g}"
-        fed = _fed(course)
-        if fed is not None and fed >= WIDE:
-            evidence["std of the layer's input"] = fed
-            said += f", since {name} is fed values that vary by {fed:.3g}"
+        fed = graph.fed(course.layer)
+        size = math.hypot(fed.mean or 0.0, fed.std or 0.0) if fed is not None else 0.0
+        if size >= WIDE:
+            evidence["size of the layer's input"] = size
+            said += f", since {name} is fed values of size {size:.3g}"
             remedy = "standardise the inputs, or normalise in front of this layer"
         else:
             lines = filled_at(recording, graph, course.layer.weight) or lines
@@ -124,15 +127,3 @@ def _finding(recording: Recording, course: Course, since: int, large: LargeStep 
         evidence,
         remedy,
     )
-
-
-def _fed(course: Course) -> float | None:
-    """Standard deviation of what the layer in front takes."""
-    graph = course.graph
-    for value in graph.anatomy.ops[course.layer.index].inputs:
-        if graph.parameter(value) is None and value.leaf != "buffer":
-            if value.op is None:
-                return value.std
-            made = graph.anatomy.ops[value.op].outputs
-            return made[value.slot].std if value.slot < len(made) else None
-    return None

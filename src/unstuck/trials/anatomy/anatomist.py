@@ -17,7 +17,7 @@ from unstuck.record.anatomy import Anatomy, Mark, ModelPart, Op, Units, Value
 from unstuck.trials.anatomy.layers import measured_of, spreads_of
 from unstuck.trials.anatomy.measures import measured
 from unstuck.trials.anatomy.recurrent import inputs_of, is_recurrent, outputs_of, settings_of, shadows_of
-from unstuck.trials.anatomy.units import CHANNELS_FIRST, units_of
+from unstuck.trials.anatomy.units import CHANNELS_FIRST, units_of, units_of_states
 from unstuck.trials.anatomy.values import Maker, Makers, described, integer_range, moments, over_of, samples_of
 from unstuck.trials.tracing.leaves import Leaves
 from unstuck.trials.tracing.lineage import Lineage
@@ -342,6 +342,7 @@ class Anatomist:
             settings=settings_of(module, args),
             inputs=self._taken,
             outputs=tuple(self._result(index, slot, tensor, True) for slot, tensor in enumerate(outputs)),
+            units=units_of_states(module, outputs[0]),
         )
 
     def _lines(self, record: Record) -> int:

@@ -8,7 +8,7 @@ import torch
 
 from unstuck.record.anatomy import Units
 
-__all__ = ["CHANNELS_FIRST", "units_of"]
+__all__ = ["CHANNELS_FIRST", "units_of", "units_of_states"]
 
 CHANNELS_FIRST = frozenset(("convolution", "batch_norm", "group_norm"))
 """Operations whose results have their channels along dimension 1, however many dimensions follow."""
@@ -53,6 +53,18 @@ def units_of(
         off = source < floor if source is not result else result.abs() < 1e-3
         return _counted("rectifier", off, channels_first)
     return None
+
+
+def units_of_states(module: torch.nn.Module, states: torch.Tensor) -> Units | None:
+    """The units of a plain recurrent layer; None for those with gates, whose states are products.
+
+    Args:
+        module: the layer.
+        states: of all times, the units along the last dimension.
+    """
+    if not isinstance(module, torch.nn.RNN):
+        return None
+    return units_of(str(module.nonlinearity), {}, states, states, False)
 
 
 def _ends(name: str, settings: dict[str, Any]) -> tuple[float, float] | None:
