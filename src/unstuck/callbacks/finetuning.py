@@ -159,8 +159,10 @@ class BaseFinetuning(Callback):
             parameters = dict(pl_module.named_parameters())
             for index, optimizer in enumerate(trainer.optimizers):
                 if index in self._internal_optimizer_metadata:
-                    groups = self._internal_optimizer_metadata[index]
-                    optimizer.param_groups = _translated(groups, parameters)
+                    held = {id(item) for group in optimizer.param_groups for item in group["params"]}
+                    optimizer.param_groups = _translated(self._internal_optimizer_metadata[index], parameters)
+                    added = {id(item) for group in optimizer.param_groups for item in group["params"]} - held
+                    _unfreeze(pl_module, added)
         self._restarting = False
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -271,6 +273,16 @@ class BackboneFinetuning(BaseFinetuning):
 def _backbone_of(module: Any) -> nn.Module:
     backbone: nn.Module = module.backbone
     return backbone
+
+
+def _unfreeze(module: nn.Module, parameters: set[int]) -> None:
+    """Let parameters, given by identity, require gradients again that ``setup`` has frozen anew."""
+    for child in module.modules():
+        own = [item for item in child.parameters(recurse=False) if id(item) in parameters]
+        for item in own:
+            item.requires_grad = True
+        if own and isinstance(child, _BatchNorm):
+            child.track_running_stats = True
 
 
 def _translated(groups: list[dict[str, Any]], table: dict[Any, Any]) -> list[dict[str, Any]]:

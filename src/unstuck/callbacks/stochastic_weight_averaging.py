@@ -172,6 +172,11 @@ class StochasticWeightAveraging(Callback):
             # The scheduler in the checkpoint is ours, so it fits no other one.
             trainer.lr_scheduler_configs.clear()
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # A fit that goes on within an epoch has no start of that epoch.
+        if self._scheduler_state is not None and self.swa_start <= trainer.current_epoch <= self.swa_end:
+            self._begin(trainer, pl_module)
+
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         epoch = trainer.current_epoch
         if self.swa_start <= epoch <= self.swa_end:
@@ -194,6 +199,7 @@ class StochasticWeightAveraging(Callback):
         rates = self._swa_lrs if isinstance(self._swa_lrs, list) else [self._swa_lrs] * len(groups)
         for group, rate in zip(groups, rates, strict=True):
             group["initial_lr"] = rate
+        present = [group["lr"] for group in groups]
         last_epoch = trainer.max_epochs if self._annealing_strategy == "cos" else -1
         self._swa_scheduler = SWALR(
             optimizer,
@@ -204,6 +210,9 @@ class StochasticWeightAveraging(Callback):
         )
         if self._scheduler_state is not None:
             self._swa_scheduler.load_state_dict(self._scheduler_state)
+            for group, rate in zip(groups, present, strict=True):
+                group["lr"] = rate  # making the scheduler has set another one
+            self._scheduler_state = None
         elif trainer.current_epoch != self.swa_start:
             rank_zero_warn(
                 f"Averaging begins in epoch {trainer.current_epoch} instead of {self.swa_start}: the checkpoint that"
