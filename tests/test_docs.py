@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # Guides whose blocks of Python are one program.
-GUIDES = ["checkpoints.md"]
+GUIDES = ["checkpoints.md", "workflow.md"]
 
 
 def rule_codes() -> set[str]:

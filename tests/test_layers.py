@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "unstuck.utilities",
         "unstuck.integrations",
     ),
+    ("unstuck.tuner",),
     ("unstuck.workflow",),
     ("unstuck.testing",),
     ("unstuck.cli",),

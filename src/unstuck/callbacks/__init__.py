@@ -69,6 +69,7 @@ __all__ = [
 _HOMES = {
     "BackboneFinetuning": "unstuck.callbacks.finetuning",
     "BaseFinetuning": "unstuck.callbacks.finetuning",
+    "BatchSizeFinder": "unstuck.callbacks.tuning",
     "BasePredictionWriter": "unstuck.callbacks.prediction_writer",
     "Callback": "unstuck.callbacks.callback",
     "Checkpoint": "unstuck.callbacks.checkpoint",
@@ -78,6 +79,7 @@ _HOMES = {
     "GradientAccumulationScheduler": "unstuck.callbacks.gradient_accumulation",
     "GradientMonitor": "unstuck.callbacks.gradient_monitor",
     "LambdaCallback": "unstuck.callbacks.functions",
+    "LearningRateFinder": "unstuck.callbacks.tuning",
     "LearningRateMonitor": "unstuck.callbacks.learning_rate_monitor",
     "ModelCheckpoint": "unstuck.callbacks.model_checkpoint",
     "ModelSummary": "unstuck.callbacks.model_summary",

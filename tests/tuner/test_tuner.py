@@ -1,0 +1,194 @@
+"""The learning rate finder and the batch size scaler: as Lightning's, and nothing but the attribute is changed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import unstuck
+from unstuck.callbacks import BatchSizeFinder, LearningRateFinder
+from unstuck.errors import MisconfigurationException
+from unstuck.tuner import LRFinder, Tuner
+from unstuck.tuner.batch_size import is_out_of_memory, largest_size
+from unstuck.tuner.lr_finder import rates
+
+
+def data(count: int = 64) -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(count, 6, generator=generator)
+    return TensorDataset(inputs, inputs.sum(1, keepdim=True))
+
+
+def build(base: type[Any]) -> Any:
+    class Module(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.lr = 0.1
+            self.batch_size = 2
+            self.net = nn.Linear(6, 1)
+            self.seen: list[int] = []
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            self.seen.append(len(batch[0]))
+            return nn.functional.mse_loss(self.net(batch[0]), batch[1])
+
+        def train_dataloader(self) -> Any:
+            return DataLoader(data(), batch_size=self.batch_size)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=self.lr)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+    return Module()
+
+
+QUIET: dict[str, Any] = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
+@pytest.mark.parametrize("mode", ["exponential", "linear"])
+def test_the_range_test_is_lightnings(mode: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lightning.pytorch as pl
+    from lightning.pytorch.tuner import Tuner as Theirs
+
+    monkeypatch.chdir(tmp_path)
+    options: dict[str, Any] = {"num_training": 40, "min_lr": 1e-5, "max_lr": 1.0, "mode": mode, "update_attr": False}
+    ours = Tuner(unstuck.Trainer(max_epochs=50, **QUIET)).lr_find(build(unstuck.LightningModule), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = pl.Trainer(max_epochs=50, accelerator="cpu", **QUIET)
+        theirs = Theirs(trainer).lr_find(build(pl.LightningModule), **options)
+    assert ours is not None
+    assert theirs is not None
+    # theirs keeps the rate of the step at which it ended too, whose loss it has not
+    count = len(theirs.results["loss"])
+    assert len(ours.results["lr"]) == count
+    assert ours.results["lr"] == pytest.approx(theirs.results["lr"][:count], rel=1e-6)
+    assert ours.results["loss"] == pytest.approx(theirs.results["loss"], rel=1e-4)
+    assert ours.suggestion() == pytest.approx(theirs.suggestion(), rel=1e-6)
+
+
+def test_nothing_but_the_rate_is_changed() -> None:
+    module = build(unstuck.LightningModule)
+    before = [item.clone() for item in module.parameters()]
+    state = torch.get_rng_state()
+    trainer = unstuck.Trainer(max_epochs=3, **QUIET)
+    found = Tuner(trainer).lr_find(module, min_lr=1e-4, num_training=60)
+    assert found is not None
+    assert module.lr == found.suggestion() != 0.1
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+    assert (module.seen, trainer.global_step, trainer.callbacks) == ([], 0, trainer.callbacks)
+    trainer.fit(module)
+    assert trainer.global_step == 96
+
+
+def test_an_exploding_loss_ends_the_test() -> None:
+    module = build(unstuck.LightningModule)
+    found = Tuner(unstuck.Trainer(**QUIET, max_epochs=1)).lr_find(module, min_lr=1e-3, max_lr=1e4, num_training=100)
+    assert found is not None
+    assert 3 < len(found.results["lr"]) < 100
+
+
+def test_rates_rise_to_the_last() -> None:
+    assert rates("exponential", 1e-4, 1.0, 100)[0] == 1e-4
+    assert rates("exponential", 1e-4, 1.0, 100)[-1] == pytest.approx(1.0)
+    assert len(rates("linear", 1e-4, 1.0, 7)) == 7
+    assert rates("linear", 0.5, 1.0, 2) == [0.5, 1.0]
+
+
+def test_too_few_points_suggest_nothing() -> None:
+    finder = LRFinder("linear", 0.1, 1.0, 5)
+    finder.results = {"lr": [0.1] * 5, "loss": [1.0] * 5}
+    with pytest.warns(UserWarning, match="can't suggest"):
+        assert finder.suggestion() is None
+
+
+def test_wrong_uses_are_refused() -> None:
+    module = build(unstuck.LightningModule)
+    tuner = Tuner(unstuck.Trainer(max_epochs=1, **QUIET))
+    with pytest.raises(MisconfigurationException, match="fit"):
+        tuner.lr_find(module, method="test")
+    with pytest.raises(MisconfigurationException, match="exponential"):
+        tuner.lr_find(module, mode="cubic")
+    with pytest.raises(AttributeError, match="attr_name"):
+        tuner.lr_find(module, attr_name="rate")
+    del module.lr
+    with pytest.raises(AttributeError, match="learning_rate"):
+        tuner.lr_find(module)
+    with pytest.raises(MisconfigurationException, match="loaders"):
+        tuner.scale_batch_size(module, DataLoader(data()))
+    with pytest.raises(MisconfigurationException, match="attribute 'size'"):
+        tuner.scale_batch_size(module, batch_arg_name="size")
+    with pytest.raises(ValueError, match="method"):
+        tuner.scale_batch_size(module, method="run")  # type: ignore[arg-type]
+
+
+def test_the_batch_size_grows_until_memory_runs_out() -> None:
+    module = build(unstuck.LightningModule)
+    step = type(module).training_step
+
+    def limited(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        if len(batch[0]) > 16:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        loss: torch.Tensor = step(self, batch, batch_idx)
+        return loss
+
+    type(module).training_step = limited
+    assert Tuner(unstuck.Trainer(max_epochs=1, **QUIET)).scale_batch_size(module, max_val=64) == 16
+    assert module.batch_size == 16
+    module.batch_size = 2
+    found = Tuner(unstuck.Trainer(max_epochs=1, **QUIET)).scale_batch_size(module, mode="binsearch", margin=0.0)
+    assert found == 16
+
+
+def test_other_errors_are_raised() -> None:
+    module = build(unstuck.LightningModule)
+
+    def broken(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        raise RuntimeError("shape mismatch")
+
+    type(module).training_step = broken
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        Tuner(unstuck.Trainer(max_epochs=1, **QUIET)).scale_batch_size(module)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 16, 100])
+def test_the_search_finds_the_limit(limit: int) -> None:
+    tried: list[int] = []
+
+    def fits(size: int) -> bool:
+        tried.append(size)
+        return size <= limit
+
+    assert largest_size(fits, "binsearch", 2, 25, 0.0, 8192) == limit
+    assert largest_size(fits, "power", 2, 25, 0.0, 8192) <= limit
+    assert max(tried) <= 2 * max(limit, 2)
+    assert largest_size(lambda size: True, "power", 2, 25, 0.0, 64) == 64
+
+
+def test_signs_of_memory_that_ran_out() -> None:
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(ValueError("out of memory"))
+
+
+def test_the_callbacks_tune_before_the_fit() -> None:
+    module = build(unstuck.LightningModule)
+    rate = LearningRateFinder(min_lr=1e-4, num_training_steps=50)
+    size = BatchSizeFinder(max_val=8)
+    unstuck.Trainer(max_epochs=1, callbacks=[size, rate], **QUIET).fit(module)
+    assert rate.optimal_lr is not None
+    assert module.lr == rate.optimal_lr.suggestion()
+    assert (size.optimal_batch_size, module.batch_size) == (8, 8)
+    assert set(module.seen) == {8}
