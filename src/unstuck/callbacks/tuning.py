@@ -38,7 +38,7 @@ class LearningRateFinder(Callback):
         update_attr: bool = True,
         attr_name: str = "",
     ) -> None:
-        self._options = {
+        self._options: dict[str, Any] = {
             "min_lr": min_lr,
             "max_lr": max_lr,
             "num_training": num_training_steps,
@@ -83,7 +83,7 @@ class BatchSizeFinder(Callback):
         margin: float = 0.05,
         max_val: int = 8192,
     ) -> None:
-        self._options = {
+        self._options: dict[str, Any] = {
             "mode": mode,
             "steps_per_trial": steps_per_trial,
             "init_val": init_val,
