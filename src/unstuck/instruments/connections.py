@@ -184,16 +184,16 @@ class Connections:
         self._restart()
 
     def backward_begins(self, tensors: Sequence[Any], frame: FrameType) -> None:
+        self._look = None
+        self._since += 1
+        losses = [item for item in tensors if isinstance(item, torch.Tensor)]
+        graphless = bool(losses) and not any(item.requires_grad for item in losses)
+        if not graphless and self._since > _LOOKS and self._since & (self._since - 1):
+            return
         self._keep()
         site = self._site(frame)
         site.count += 1
-        losses = [item for item in tensors if isinstance(item, torch.Tensor)]
-        graphless = bool(losses) and not any(item.requires_grad for item in losses)
         site.graphless += graphless
-        self._since += 1
-        self._look = None
-        if not graphless and self._since > _LOOKS and self._since & (self._since - 1):
-            return
         self._collect(frame)
         reached, whole = _leaves(losses)
         self._learn_bare(reached, frame)

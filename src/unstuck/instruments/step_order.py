@@ -29,6 +29,12 @@ _SEARCHES = 16
 _CLOSE_LOOKS = 64
 """Steps in which the numbers of a gradient that was written to are looked at."""
 
+_ALWAYS = 256
+"""First steps that are all followed."""
+
+_WINDOW, _PERIOD = 16, 128
+"""Later so many steps of so many: following costs some ten microseconds a step."""
+
 _MOST_SITES = 16
 _MOST_OPTIMIZERS = 256
 
@@ -52,6 +58,9 @@ class _Owner:
         source: line of the last pass that fed it.
         fed_at: steps of all optimisers at that time.
         cleared_by: line that cleared its gradients last.
+        tampered: the program has changed its gradients itself since the last step.
+        in_closure: it is within a step that runs a closure.
+        blind: what came before its next step wasn't followed.
     """
 
     optimizer: weakref.ref[torch.optim.Optimizer]
@@ -70,6 +79,7 @@ class _Owner:
     cleared_by: Site | None = None
     tampered: bool = False
     in_closure: bool = False
+    blind: bool = False
 
 
 class StepOrder:
@@ -91,6 +101,7 @@ class StepOrder:
         self._passes: dict[CallKey, Site] = {}
         self._zeroes: dict[CallKey, Site] = {}
         self._steps: dict[tuple[int, CallKey], Site] = {}
+        self._asleep = False
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -98,12 +109,16 @@ class StepOrder:
         self._owner(optimizer)
 
     def backward_begins(self, tensors: Any, frame: FrameType) -> None:
+        if self._asleep:
+            return
         for owner in self._living():
             self._observe(owner)
             if not owner.probes:
                 self._search(owner)
 
     def backward_ended(self, tensors: Any) -> None:
+        if self._asleep:
+            return
         site: Site | None = None
         for owner in self._living():
             if owner.before is not None:
@@ -124,6 +139,8 @@ class StepOrder:
             _add(owner.record.fed_by, site)
 
     def gradients_zeroed(self, owner: Any) -> None:
+        if self._asleep:
+            return
         site: Site | None = None
         for item in self._living():
             if not item.probes or _marks(item) == item.marks:
@@ -142,7 +159,7 @@ class StepOrder:
 
     def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
         owner = self._owners.get(id(optimizer))
-        if owner is not None and owner.optimizer() is optimizer:
+        if not self._asleep and owner is not None and owner.optimizer() is optimizer:
             owner.untaken, owner.lost = 0, []  # a step that the scaler drops is wanted
             _taken(owner)
 
@@ -157,6 +174,8 @@ class StepOrder:
         if owner.record.first_step is None:
             owner.record.first_step = self._guard.steps
         owner.record.last_step = self._guard.steps
+        if self._asleep:
+            return
         count = sum(len(group["params"]) for group in optimizer.param_groups)
         if count != owner.count:
             owner.count = owner.record.parameters = count
@@ -168,17 +187,28 @@ class StepOrder:
         owner = self._owners.get(id(optimizer))
         if owner is None or owner.optimizer() is not optimizer or skips_itself(optimizer):
             return
-        if owner.in_closure:
-            self._judge(owner, optimizer, frame)
         owner.record.steps += 1
-        owner.untaken, owner.lost, owner.tampered = 0, [], False
-        _taken(owner)
+        if not self._asleep:
+            if owner.in_closure:
+                self._judge(owner, optimizer, frame)
+            owner.untaken, owner.lost, owner.tampered, owner.blind = 0, [], False, False
+            _taken(owner)
+        steps = self._guard.steps
+        asleep = steps >= _ALWAYS and steps % _PERIOD >= _WINDOW
+        if self._asleep and not asleep:
+            for other in self._living():
+                other.untaken, other.lost, other.tampered, other.blind = 0, [], False, True
+                _taken(other)
+        self._asleep = asleep
 
     # -- one optimiser -----------------------------------------------------------------------------------------------
 
     def _judge(self, owner: _Owner, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         """What the step takes."""
         record = owner.record
+        if owner.blind:
+            return
+        record.judged += 1
         now = self._guard.steps - owner.in_closure  # a step with a closure is judged when it is over
         self._observe(owner)
         step = self._step_site(owner, frame)
@@ -244,6 +274,8 @@ class StepOrder:
 
     def _refresh(self) -> None:
         """Gradients were scaled, by torch and on purpose."""
+        if self._asleep:
+            return
         for owner in self._living():
             owner.marks = _marks(owner)
 

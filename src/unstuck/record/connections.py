@@ -93,7 +93,7 @@ class PassRecord:
     Attributes:
         at: the user's lines down to it.
         step: steps that were complete at its first call.
-        count: calls.
+        count: calls that were noted: those that were looked at, and those without a graph.
         looks: calls that were looked at.
         cut: of these, losses whose graph reaches no parameter.
         leaf: of these, losses that are leaves themselves (``requires_grad_()``).

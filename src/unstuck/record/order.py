@@ -38,6 +38,7 @@ class OrderRecord:
         made_at: the user's lines that constructed it.
         parameters: how many it holds.
         steps: steps that it took.
+        judged: of these, the ones that were followed; what follows counts among them.
         first_step: steps of any optimiser that were complete before its first one.
         last_step: the same for its last one.
         bare: steps at which none of its parameters had a gradient.
@@ -61,6 +62,7 @@ class OrderRecord:
     made_at: tuple[Frame, ...] = ()
     parameters: int = 0
     steps: int = 0
+    judged: int = 0
     first_step: int | None = None
     last_step: int | None = None
     bare: int = 0

@@ -34,10 +34,10 @@ MICRO_SHARE = 0.8
 def rule(recording: Recording) -> list[Finding]:
     """One finding per kind, for the optimiser with most such steps."""
     orders = recording.all(OrderRecord)
-    cleared = [item for item in orders if item.cleared >= FEWEST and item.cleared >= SHARE * item.steps]
+    cleared = [item for item in orders if item.cleared >= FEWEST and item.cleared >= SHARE * item.judged]
     if cleared:
         return [_cleared(max(cleared, key=lambda item: item.cleared))]
-    micro = [item for item in orders if item.micro >= FEWEST and item.micro >= MICRO_SHARE * item.steps]
+    micro = [item for item in orders if item.micro >= FEWEST and item.micro >= MICRO_SHARE * item.judged]
     return [_micro(max(micro, key=lambda item: item.micro))] if micro else []
 
 
@@ -50,7 +50,7 @@ def _cleared(order: OrderRecord) -> Finding:
     return Finding(
         CODE,
         Severity.ERROR,
-        f"gradients are cleared between backward and the step: {order.cleared} of {order.steps} steps of {order.kind} "
+        f"gradients are cleared between backward and the step: {order.cleared} of {order.judged} steps of {order.kind} "
         "had nothing to take",
         at_line(_line(order)),
         {"steps": order.steps, "steps without their gradients": order.cleared, "optimizer": order.kind},

@@ -38,7 +38,7 @@ def rule(recording: Recording) -> list[Finding]:
     if record is None or not orders:
         return []
     passes = sum(item.count for item in record.passes)
-    empty = [item for item in orders if item.steps >= FEWEST and item.bare >= item.steps]
+    empty = [item for item in orders if item.judged >= FEWEST and item.bare >= item.judged]
     if not passes and empty and len(empty) == sum(item.steps > 0 for item in orders):
         return [_no_backward(recording, record, max(empty, key=lambda item: item.steps))]
     for order in orders:

@@ -28,7 +28,7 @@ SHARE = 0.5
 
 def rule(recording: Recording) -> list[Finding]:
     """One finding, for the optimiser with most such steps."""
-    found = [item for item in recording.all(OrderRecord) if item.piled >= FEWEST and item.piled >= SHARE * item.steps]
+    found = [item for item in recording.all(OrderRecord) if item.piled >= FEWEST and item.piled >= SHARE * item.judged]
     if not found:
         return []
     return [_finding(max(found, key=lambda item: item.piled))]
@@ -40,18 +40,19 @@ def _finding(order: OrderRecord) -> Finding:
     # where clearing happens it happens at the wrong place; else it is missing around the pass
     chain = cleared.at if cleared is not None else (fed.at if fed is not None else order.made_at)
     often = (
-        f"they are cleared {cleared.count} {'time' if cleared.count == 1 else 'times'} in {order.steps} steps"
+        f"they are cleared {cleared.count} {'time' if cleared.count == 1 else 'times'} in {order.judged} steps"
         if cleared is not None
         else "they are never cleared"
     )
     return Finding(
         CODE,
         Severity.ERROR,
-        f"gradients pile up: {order.piled} of {order.steps} steps of {order.kind} took gradients of earlier steps with "
-        f"their own, since {often}",
+        f"gradients pile up: {order.piled} of {order.judged} steps of {order.kind} took gradients of earlier steps "
+        f"with their own, since {often}",
         at_line(chain),
         {
             "steps": order.steps,
+            "steps followed": order.judged,
             "with old gradients": order.piled,
             "cleared": sum(item.count for item in order.zero_at),
             "passes": order.fed,
