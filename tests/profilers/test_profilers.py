@@ -284,3 +284,53 @@ def test_the_last_batch_is_drawn_once() -> None:
     profiler = SimpleProfiler()
     assert list(profiled_batches(profiler, "draw", [1, None, 3])) == [1, None, 3]
     assert len(profiler.recorded_durations["draw"]) == 4
+
+
+def test_reports_are_told_apart_by_stage_rank_and_action() -> None:
+    for library in (SimpleProfiler, reference.SimpleProfiler):
+        profiler: Any = library("x", "report")
+        profiler.setup("fit", local_rank=3)
+        name = profiler._prepare_filename("[Callback]A{'b': 1}.on_fit", ".prof")
+        assert name == "fit-report-3-[Callback]A{'b'_ 1}.on_fit.prof"
+    assert "rank: 3" in profiler._stats_to_str({"action": "text"})
+
+
+def test_a_span_on_the_devices_time_line_gets_no_time_of_kernels_twice() -> None:
+    from torch._C._autograd import DeviceType
+    from torch.autograd.profiler_util import EventList, FunctionEventAvg
+
+    from unstuck.profilers.pytorch import _without_spans_on_device
+
+    def average(name: str, device: DeviceType, is_span: bool) -> FunctionEventAvg:
+        made = FunctionEventAvg()
+        made.key, made.device_type, made.is_user_annotation, made.count = name, device, is_span, 1
+        made.use_device = "cuda"
+        made.self_device_time_total = made.device_time_total = 100.0 if device == DeviceType.CUDA else 0.0
+        return made
+
+    averages = EventList(
+        [
+            average("[pl][profile]training_step", DeviceType.CPU, True),
+            average("[pl][profile]training_step", DeviceType.CUDA, True),
+            average("gemm", DeviceType.CUDA, False),
+        ],
+        use_device="cuda",
+    )
+    kept = _without_spans_on_device(averages, averages)
+    assert [(item.key, item.device_type == DeviceType.CUDA) for item in kept] == [
+        ("[pl][profile]training_step", False),
+        ("gemm", True),
+    ]
+    assert sum(item.self_device_time_total for item in kept) == 100.0
+    assert "100.00%" in kept.table(sort_by="cuda_time_total")
+
+
+def test_parts_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
+    with SimpleProfiler().profile("part"):
+        pass
+    with SimpleProfiler(synchronize=False).profile("part"):
+        pass
+    assert len(waits) == 2

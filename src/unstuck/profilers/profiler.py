@@ -89,7 +89,7 @@ class Profiler(ABC):
         rank = None if self._local_rank is None else str(self._local_rank)
         parts = [part for part in (self._stage, self.filename, rank, action_name) if part]
         # Names of actions have characters that no file name may have.
-        return re.sub(r'[\\/:*?"<>|\s_]+', "_", "-".join(parts) or "profile") + extension
+        return (re.sub(r'[\\/:*?"<>|\n\r\t_]+', "_", "-".join(parts)).strip() or "profile") + extension
 
     def _stats_to_str(self, stats: Mapping[str, str]) -> str:
         """A report of one text for each action."""
