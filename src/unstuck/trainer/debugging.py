@@ -58,6 +58,8 @@ def watched(run: Run) -> Iterator[None]:
                 stop = _end if run.settings.on_nonfinite == "skip-step" else None
                 dropper = around.enter_context(Guarding(desk, passages=(NonFiniteError,), stop=stop))
             yield
+            if isinstance(run.watcher, NonfiniteWatcher):
+                run.watcher.finish()
     finally:
         run.watcher = run.evaluation_watcher = None
         if dropper is not None and dropper.dropped:

@@ -29,6 +29,7 @@ from unstuck.measure import rng
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.measure.rng import RandomState
 from unstuck.places import user_chain
+from unstuck.trainer.late_flags import KeptBatch, LateFlags
 from unstuck.trials.dropping import DroppedTooOftenError, StepDropper, decides_on_device
 from unstuck.trials.incident_folder import sha256_of
 
@@ -72,6 +73,10 @@ class NonfiniteWatcher:
         desk: where incidents are explained.
     """
 
+    lag: int | None = None
+    """Steps after which flags are read; None reads them where they are made, on the CPU, and lets the cost decide on
+    other devices."""
+
     decide_on_device = False
     """Whether a fused optimiser decides by itself which step it drops also where a look makes nothing wait."""
 
@@ -102,15 +107,19 @@ class NonfiniteWatcher:
         self._swept_at = -1
         self._skipped_in_row = 0
         self._failed = False
+        self._repeats = isinstance(optimizer, torch.optim.LBFGS)
         self._dropper = StepDropper() if run.settings.on_nonfinite == "skip-step" else None
         if self._dropper is not None and isinstance(optimizer, torch.optim.LBFGS):
             raise MisconfigurationException(
                 "`on_nonfinite='skip-step'` doesn't work with LBFGS, which moves the weights before it knows the loss."
             )
+        device = self._sweep.parameters[0].device.type if self._sweep.parameters else "cpu"
+        self._waits = device != "cpu" or self.lag is not None
+        late = self._waits and not self._repeats and self._dropper is None
+        self._late = LateFlags(run, self.lag) if late else None
         self._mark: Any = None
         self._scaler_before: tuple[Tensor, Tensor] | None = None
         self._scales = run.precision.scaler is not None
-        self._repeats = isinstance(optimizer, torch.optim.LBFGS)
         self._accumulates = run.settings.accumulate_grad_batches > 1
         self._capture: Callable[[], RandomState] = rng.capture
 
@@ -125,11 +134,20 @@ class NonfiniteWatcher:
             self._note_random_state()
         elif self._moves:
             self._start = self._capture()
+        if self._late is not None and not self._over:
+            assert self._start is not None
+            self._late.begin(arguments, batch_idx, self._start)
 
     def see_loss(self, loss: Tensor) -> None:
         self._calls += 1
         if loss.numel() != 1:
             return
+        if self._late is not None:
+            if not self._over:
+                self._late.note(loss)
+            return
+        if self._dropper is not None and self._waits:
+            return  # the gradients decide, on the device
         value = self._loss = loss.item()
         if value - value != 0.0 and self._suspect is None:
             self._suspect, self.suspects = self._present(), True
@@ -156,6 +174,11 @@ class NonfiniteWatcher:
             return
         if self._scales:
             return  # a loss scaler drops what isn't finite
+        if self._late is not None:
+            gradient = None if self._probe is None else self._probe.grad
+            if gradient is not None and not self._over:
+                self._late.note(gradient)
+            return
         self._until_gradients -= 1
         if self._suspect is not None or self._until_gradients < 0 or self._probe_is_bad():
             self._examine(optimizer)
@@ -172,12 +195,34 @@ class NonfiniteWatcher:
                 self._skipped_in_row = 0
                 self._steps += 1
                 self._until_state -= 1
-                if self._until_state < 0:
+                if self._until_state < 0 and self._late is None:
                     self._examine_state(optimizer)
             self._suspect = None
             self.suspects = False
             self._calls = 0
+        if self._late is not None and not self._over:
+            found = self._late.end(stepped)
+            if found is not None:
+                self._explain_late(self._late, *found, optimizer)
         self._arguments = ()
+
+    def finish(self) -> None:
+        """The fit is over: flags that nobody has read are read now."""
+        if self._late is not None and not self._over:
+            found = self._late.read()
+            if found is not None:
+                self._explain_late(self._late, *found, self._run.strategy.optimizers[0])
+
+    def _explain_late(self, late: LateFlags, step: int, bad: KeptBatch, optimizer: Optimizer) -> None:
+        """A step some time ago wasn't finite: go back to it, where that is possible."""
+
+        def explain(loss: float) -> None:
+            batch = _Batch(bad.arguments, bad.index, bad.start, loss)
+            kind = "loss" if loss - loss != 0.0 else "gradient"
+            self._declare(kind, optimizer, batch, step, 0, seen=False)
+
+        if late.run_again(bad, optimizer, explain) is not None:
+            self._declare("gradient", optimizer, None, step, max(1, self._steps - step))
 
     # -- dropping ----------------------------------------------------------------------------------------------------
 
@@ -327,12 +372,16 @@ class NonfiniteWatcher:
 
     # -- incidents ---------------------------------------------------------------------------------------------------
 
-    def _declare(self, kind: str, optimizer: Optimizer, batch: _Batch | None, step: int, late: int) -> None:
+    def _declare(
+        self, kind: str, optimizer: Optimizer, batch: _Batch | None, step: int, late: int, seen: bool = True
+    ) -> None:
         self._over = True  # what a step made non-finite spoils everything after it
         batch_of = batch or (None if late else self._present())
         moments = Moments()
         if batch_of is not None:
             moments.draws.append(Draw(batch_of.index, batch_of.arguments[0], batch_of.arguments[0]))
+        # gradients that were seen must come again; after a way back from a snapshot there are none yet
+        self._failed = self._failed or not seen
         incident = self._incident(kind, optimizer, batch, step, late, moments)
         self._desk.declare(
             incident,
