@@ -137,3 +137,51 @@ def test_no_budget_keeps_nothing(tmp_path: Path) -> None:
         SessionOptions(budget=0.0),
     )
     assert not run.session.recording.all(LearningTrials)
+
+
+def test_trials_count_as_known_at_the_end_only(tmp_path: Path) -> None:
+    run = watch(
+        """
+        model = nn.Linear(3, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(40):
+            loss = model(torch.randn(8, 3)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        """,
+        tmp_path,
+    )
+    recording = run.session.recording
+    assert recording.all(LearningTrials) and not recording.cut(40).all(LearningTrials)
+
+
+@pytest.mark.parametrize("keeps", ["lightning", "unstuck"])
+def test_a_trainer_s_steps_are_run_again_after_its_end(keeps: str, tmp_path: Path) -> None:
+    pytest.importorskip(keeps)
+    run = watch(
+        f"""
+        import {keeps} as L
+        from torch.utils.data import DataLoader, TensorDataset
+        class Model(L.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
+            def training_step(self, batch, index):
+                x, y = batch
+                loss = F.mse_loss(self.net(x), y)
+                self.log("loss", loss)
+                return loss
+            def configure_optimizers(self):
+                return torch.optim.Adam(self.parameters(), lr=1e-3)
+        trainer = L.Trainer(
+            max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(Model(), DataLoader(TensorDataset(torch.randn(120, 4), torch.randn(120, 1)), batch_size=6))
+        """,
+        tmp_path,
+    )
+    (made,) = run.session.recording.all(LearningTrials)
+    seen = [loss for _, loss in run.session.recording.losses]
+    assert list(made.trials[0].training) == pytest.approx(seen[:6], rel=1e-5)

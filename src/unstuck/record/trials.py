@@ -53,6 +53,8 @@ class LearningTrials:
         length: steps that each was to make.
         trials: in the order in which they were made; the first is the run's own.
         seconds: that they took.
+        since: optimiser steps of the program before the first of this optimiser's.
+        step: optimiser steps that the program had made when they were tried.
     """
 
     optimizer: int
@@ -62,6 +64,8 @@ class LearningTrials:
     length: int
     trials: tuple[LearningTrial, ...]
     seconds: float = 0.0
+    since: int = 0
+    step: int | None = None
 
     def named(self, name: str) -> LearningTrial | None:
         """The trial of this name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,14 +26,14 @@ from unstuck.trials.rehearsal import Rehearsal, RehearsalError, rehearse
 
 __all__ = ["Probing"]
 
-LENGTH, SHORTEST = 64, 16
-"""Steps of a learning trial, where there is time, and the fewest that say something."""
+LENGTH = 64
+"""Steps of a learning trial, where there is time."""
 
-TRIALS = 6
+SIZES = ((LENGTH, 8, 4), (48, 8, 4), (36, 6, 3), (24, 4, 3), (18, 4, 2), (12, 3, 2))
+"""Steps of a trial, batches that are held out and times that the loss on them is taken, by falling cost."""
+
+TRIALS = 4
 """Trials that are usually made, for which the time must do."""
-
-MEASURES = 4
-"""Times that the loss on held-out batches is taken on the way."""
 
 SHOWS = 0.1
 """Part of the start's loss that a rate must gain to end the search for a larger one."""
@@ -92,6 +93,7 @@ class Probing:
         plan = _plan(self._recording, index, kept, begin + self._budget, _seconds(rehearsal))
         record = self._recording.optimizers[index]
         trials: list[LearningTrial] = []
+        course = course_of(self._recording, kept.steps[0].step)
 
         def so_far() -> LearningTrials:
             return LearningTrials(
@@ -103,6 +105,7 @@ class Probing:
                 tuple(trials),
                 time.monotonic() - begin,
                 kept.steps[0].step,
+                course.steps + kept.steps[0].step if course is not None else None,
             )
 
         def attempt(change: Change) -> LearningTrial | None:
@@ -112,7 +115,6 @@ class Probing:
             return None if trials[-1].timed_out else trials[-1]
 
         own = attempt(Change("own"))
-        course = course_of(self._recording, kept.steps[0].step)
         if own is not None and course is not None:
             choice = _Choice(self._recording, record, reasons, Tried(record, so_far(), own, course))
             for change in choice.changes():
@@ -200,12 +202,12 @@ def _rate(factor: float) -> Change:
 def _seconds(rehearsal: Rehearsal) -> tuple[float, float]:
     """How long a pass takes, with its gradients and without."""
     rehearsal.start_again()
-    times = []
-    for gradients in (True, False):
+    times: dict[bool, float] = {}
+    for gradients in (True, False, True, False):
         begin = time.monotonic()
         rehearsal.loss(0, gradients=gradients)
-        times.append(time.monotonic() - begin)
-    return times[0], times[1]
+        times[gradients] = min(times.get(gradients, math.inf), time.monotonic() - begin)
+    return times[True], times[False]
 
 
 def _plan(recording: Recording, index: int, kept: Kept, deadline: float, seconds: tuple[float, float]) -> TrialPlan:
@@ -216,12 +218,15 @@ def _plan(recording: Recording, index: int, kept: Kept, deadline: float, seconds
     """
     record = recording.optimizers[index]
     count = len(kept.steps)
-    held = max(1, min(8, count // 4))
     passes = max(1, round(sum(item.passes for item in kept.steps) / count))
-    each = (deadline - time.monotonic()) / TRIALS - held * (MEASURES + 1) * seconds[1]
-    affordable = int(each / max(1e-6, seconds[0] * (passes if passes < GATHERED else 1)))
-    if affordable < SHORTEST:
+    each = (deadline - time.monotonic()) / TRIALS
+    step = seconds[0] * (passes if passes < GATHERED else 1)
+    affordable = [size for size in SIZES if size[0] * step + size[1] * (size[2] + 1) * seconds[1] <= each]
+    if not affordable:
         raise RehearsalError(f"the time doesn't do for it (a pass takes {seconds[0]:.2g} s; --budget gives more)")
+    length, most, measures = affordable[0]
+    length = min(length, LENGTH)
+    held = max(1, min(most, count // 4))
     first = [float(group.get("lr", 0.0)) for group in kept.settings]
     highest = max([value for _, value in record.rates.highs(0)], default=max(first, default=0.0))
     scale = highest / max(first) if first and max(first) > 0.0 else 1.0
@@ -231,8 +236,8 @@ def _plan(recording: Recording, index: int, kept: Kept, deadline: float, seconds
     return TrialPlan(
         tuple(range(count - held)) or (0,),
         tuple(range(count - held, count)),
-        max(1, min(LENGTH, affordable, record.steps if passes < GATHERED else LENGTH)),
-        MEASURES,
+        max(1, min(length, record.steps if passes < GATHERED else length)),
+        measures,
         passes,
         [value * scale for value in first],
         clips,

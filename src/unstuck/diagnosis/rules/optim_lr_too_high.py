@@ -21,6 +21,12 @@ CODE = "optim.lr-too-high"
 RISING = 1.2
 """Gain of the smaller rate over that of the whole run, where the run's own rate only drives the loss up at first."""
 
+BLOWN_UP = 5.0
+"""Last loss over the first one of a run that has exploded."""
+
+LEARNED = 0.8
+"""A loss below this part of its start had learned something before."""
+
 FAILS = 0.5
 """Gain of the run's own rate over that of the smaller one, in as many steps: at most so much of it."""
 
@@ -30,7 +36,7 @@ def rule(recording: Recording) -> list[Finding]:
     found = []
     for item in tried(recording):
         best = item.best_rate(larger=False)
-        if best is None or item.gain(item.own) > FAILS * item.gain(best):
+        if best is None or item.gain(item.own) > FAILS * item.gain(best) or _exploded_later(item):
             continue
         if not item.learns(best, RISING if item.gain(item.own) <= 0.0 else AHEAD_OF_RUN):
             continue
@@ -53,6 +59,12 @@ def rule(recording: Recording) -> list[Finding]:
             )
         )
     return found
+
+
+def _exploded_later(item: Tried) -> bool:
+    """Whether the loss had come down before it was lost: a gradient that explodes, not a rate that never fits."""
+    course = item.course
+    return not course.last <= BLOWN_UP * abs(course.first) and course.lowest < LEARNED * course.first
 
 
 def _course(item: Tried) -> str:
