@@ -148,6 +148,8 @@ def _few_values(norms: list[Norm]) -> Finding | None:
     else:
         remedy = "normalise over more features: fewer groups, or the whole feature dimension"
     what = "leaves nothing of its input" if values <= 1 else "leaves little but signs"
+    if values > FEWEST:
+        what = "are too few for a mean and a variance"
     return _finding(
         Severity.ERROR if values <= FEWEST else Severity.WARNING,
         few,

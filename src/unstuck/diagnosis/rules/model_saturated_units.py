@@ -25,14 +25,17 @@ __all__ = ["CODE", "rule"]
 
 CODE = "model.saturated-units"
 
-MOST = 0.75
-"""Share of values at a flat end that is reported whatever the loss does."""
+MOST = 0.7
+"""Share of values at a flat end, on average over the looks, that is reported whatever the loss does."""
 
 MANY = 0.6
-"""Share that is reported where the loss hasn't learned."""
+"""Share at every look that is reported where the loss hasn't learned, and always the least."""
 
 LEARNED = 0.7
 """A loss below this part of its start has learned."""
+
+STEEP = 2.0
+"""Factor in front of a function that is meant to be steep."""
 
 FEW_SAMPLES = 16
 _ELEMENTWISE = frozenset(("mul", "addcmul", "lerp"))
@@ -45,13 +48,12 @@ def rule(recording: Recording) -> list[Finding]:
     """At most one finding: the first layer in the order of execution, with how many there are."""
     graphs = [Graph(item) for item in recording.all(Anatomy)]
     learned = (part_left(recording) or 0.0) <= LEARNED
-    limit = MOST if learned else MANY
     found: list[tuple[Course, int, LargeStep | None]] = []
     for course in courses(graphs, ("sigmoid", "tanh")):
-        if _is_gate(course) or sum(look.samples for look in course.looks) < FEW_SAMPLES:
+        if _is_gate(course) or _is_steep(course) or sum(look.samples for look in course.looks) < FEW_SAMPLES:
             continue
-        since = _since(course, limit)
-        if since is None:
+        since = _since(course)
+        if since is None or (learned and _average(course) < MOST):
             continue
         large = None
         if since > 0:
@@ -65,11 +67,15 @@ def rule(recording: Recording) -> list[Finding]:
     return [_finding(recording, course, since, large, len({item.layer.weight for item, _, _ in found}))]
 
 
-def _since(course: Course, limit: float) -> int | None:
-    """Place of the first look from which on the share was never below a limit, None where the last one is."""
+def _average(course: Course) -> float:
+    return sum(look.share for look in course.looks) / len(course.looks)
+
+
+def _since(course: Course) -> int | None:
+    """Place of the first look from which on the share was never below the limit, None where the last one is."""
     since = None
     for place in range(len(course.looks) - 1, -1, -1):
-        if course.looks[place].share < limit:
+        if course.looks[place].share < MANY:
             break
         since = place
     if since == 0 and sum(look.passes for look in course.looks) < 2:
@@ -89,6 +95,18 @@ def _is_gate(course: Course) -> bool:
         if op.name in _PRODUCTS and user not in graph.layers and graph.source(factors[0]) == course.index:
             return True
     return False
+
+
+def _is_steep(course: Course) -> bool:
+    """Whether the program multiplies what the function takes by a number: it is meant to be near a step."""
+    source = course.op.inputs[0]
+    op = None if source.op is None else course.graph.anatomy.ops[source.op]
+    if op is None or op.name not in ("mul", "div"):
+        return False
+    factor = op.settings.get("other")
+    if not isinstance(factor, (int, float)) or factor == 0:
+        return False
+    return abs(factor if op.name == "mul" else 1.0 / factor) >= STEEP
 
 
 def _finding(recording: Recording, course: Course, since: int, large: LargeStep | None, layers: int) -> Finding:
