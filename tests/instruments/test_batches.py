@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.session.watching import Watched, watch
-from unstuck.instruments.batch_probes import count_mirrored, depends_on_tokens
+from unstuck.instruments.batch_probes import count_turned, depends_on_tokens
 from unstuck.record.batches import BatchesRecord, IndexPart
 from unstuck.record.plain import from_plain, to_plain
 from unstuck.record.recording import load_recording
@@ -115,13 +115,23 @@ def test_two_backward_calls_are_told_apart_and_the_record_is_read_back(tmp_path:
     assert from_plain(BatchesRecord, to_plain(records[0])) == records[0]
 
 
-def test_mirror_images_are_told_from_shifts() -> None:
+def test_turned_images_are_told_from_shifted_ones() -> None:
     image = torch.randn(1, 12, 12, generator=torch.Generator().manual_seed(0))
     part = IndexPart()
-    count_mirrored([[image, image.flip(-1), image.roll(1, -1), image.flip(-2)]], part)
-    assert (part.mirrored, part.upright, part.flipped) == (1, 1, 1)
-    count_mirrored([[image, torch.randn(1, 12, 12)]], part)
-    assert (part.mirrored, part.upright, part.flipped) == (0, 0, 0)
+    count_turned([[(image, None), (image.flip(-1), None), (image.roll(1, -1), None), (image.flip(-2), None)]], part)
+    assert (part.turned, part.upright, part.apart) == ({"left and right": 1, "upside down": 1}, 1, 0)
+    count_turned([[(image, None), (image.rot90(1, (1, 2)), None), (image.flip(1, 2), None)]], part)
+    assert part.turned == {"by a quarter turn": 1, "by half a turn": 1}
+    count_turned([[(image, None), (torch.randn(1, 12, 12), None)]], part)
+    assert (part.turned, part.upright) == ({}, 0)
+
+
+def test_targets_that_stay_when_their_images_are_turned() -> None:
+    image = torch.randn(1, 12, 12, generator=torch.Generator().manual_seed(0))
+    mask = (image > 0.5).float()
+    part = IndexPart()
+    count_turned([[(image, mask), (image.flip(-1), mask), (image.flip(-1), mask.flip(-1))]], part)
+    assert (part.apart, part.together) == (1, 1)
 
 
 class Tokens(torch.nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 from weakref import ReferenceType, ref
@@ -12,7 +12,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 import torch
 
-from unstuck.instruments.batch_tables import Kept
+from unstuck.instruments.batch_tables import Kept, Variant
 from unstuck.measure import rng
 from unstuck.measure.association import (
     linear_fit,
@@ -26,7 +26,7 @@ from unstuck.places import is_user_file
 from unstuck.program.attributes import own_attributes
 from unstuck.record.batches import IndexPart, PairingProbe, ScaleProbe
 
-__all__ = ["Arrays", "count_mirrored", "depends_on_tokens", "probe_pairing", "probe_scale"]
+__all__ = ["Arrays", "count_turned", "depends_on_tokens", "probe_pairing", "probe_scale"]
 
 _SAMPLES = 600
 _FEWEST = 64
@@ -151,14 +151,35 @@ def _moved(kept: Kept, rows: torch.Tensor, targets: torch.Tensor) -> list[_Pairi
     if len(indices) != len(targets):
         return []
     place = {index: row for row, index in enumerate(indices)}
-    found: list[_Pairing] = []
+    found: list[_Pairing] = _in_other_orders(place, indices, targets)
     if _follow_on(rows, indices):
-        return []  # the samples before and after hold a part of a sample, and so of its target
+        return found  # the samples before and after hold a part of a sample, and so of its target
     for move in _MOVES:
         at = [place.get(index + move, -1) for index in indices]
         used = torch.tensor([row >= 0 for row in at])
         other = targets[torch.tensor(at).clamp_min(0)]
         found.append((f"moved by {move}", "", used, other))
+    return found
+
+
+def _in_other_orders(place: dict[int, int], indices: list[int], targets: torch.Tensor) -> list[_Pairing]:
+    """Targets in the order of names (1, 10, 11, 2, ...) where inputs have that of numbers, or reversed."""
+    count = max(indices) + 1
+    if count > 4 * len(indices):
+        return []
+    orders: dict[str, list[int]] = {"from the last to the first": list(range(count - 1, -1, -1))}
+    for start in (0, 1):
+        names = sorted(range(count), key=lambda index: str(index + start))
+        back = [0] * count
+        for position, index in enumerate(names):
+            back[index] = position
+        orders[f"in the order of names, from {start} on"] = names
+        orders[f"in the order of numbers, from {start} on"] = back
+    found: list[_Pairing] = []
+    for name, order in orders.items():
+        at = [place.get(order[index], -1) for index in indices]
+        used = torch.tensor([row >= 0 for row in at])
+        found.append((name, "", used, targets[torch.tensor(at).clamp_min(0)]))
     return found
 
 
@@ -228,29 +249,43 @@ def _same_values(table: torch.Tensor, targets: torch.Tensor, classes: bool) -> b
 # -- images ------------------------------------------------------------------------------------------------------------
 
 
-def count_mirrored(variants: list[list[torch.Tensor]], part: IndexPart) -> None:
-    """Count how samples of one index differ: mirrored left and right, upside down, or neither.
+TURNS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "left and right": lambda image: image.flip(-1),
+    "upside down": lambda image: image.flip(-2),
+    "by half a turn": lambda image: image.flip(-1, -2),
+    "by a quarter turn": lambda image: image.rot90(1, (-2, -1)),
+    "by three quarter turns": lambda image: image.rot90(3, (-2, -1)),
+}
+
+
+def count_turned(variants: list[list[Variant]], part: IndexPart) -> None:
+    """Count how samples of one index differ: turned in one of several ways, or not.
 
     Args:
-        variants: samples (channels, height, width) of one index each.
+        variants: samples (channels, height, width) of one index each, with their targets where those are images too.
         part: where the counts go.
     """
-    part.mirrored = part.flipped = part.upright = 0
+    part.turned, part.upright, part.apart, part.together = {}, 0, 0, 0
     for images in variants[:_IMAGES]:
-        first = images[0]
-        for other in images[1:4]:
-            distances = [
-                _distance(first, other),
-                _distance(first, other.flip(-1)),
-                _distance(first, other.flip(-2)),
-            ]
-            best = min(range(3), key=distances.__getitem__)
-            second = sorted(distances)[1]
-            if distances[best] > _LIKE * float(first.var()) or distances[best] > 0.6 * second:
+        first, wanted = images[0]
+        for other, target in images[1:4]:
+            distances = {"": _distance(first, other)}
+            for how, turn in TURNS.items():
+                back = turn(first)
+                distances[how] = _distance(back, other) if back.shape == other.shape else float("inf")
+            best, second = sorted(distances, key=distances.__getitem__)[:2]
+            if distances[best] > _LIKE * float(first.var()) or distances[best] > 0.6 * distances[second]:
                 continue
-            part.upright += best == 0
-            part.mirrored += best == 1
-            part.flipped += best == 2
+            if not best:
+                part.upright += 1
+                continue
+            part.turned[best] = part.turned.get(best, 0) + 1
+            if wanted is not None and target is not None and wanted.shape == target.shape:
+                turned = TURNS[best](wanted)
+                if turned.shape == target.shape and _distance(turned, wanted) > 0.05 * float(wanted.var()):
+                    stays, follows = _distance(wanted, target), _distance(turned, target)
+                    part.apart += stays < 0.3 * follows
+                    part.together += follows < 0.3 * stays
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> float:

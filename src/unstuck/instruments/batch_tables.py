@@ -25,7 +25,7 @@ from unstuck.record.batches import (
     TargetPart,
 )
 
-__all__ = ["Confusions", "Indices", "Inputs", "Kept", "Lags", "Look", "Order", "Pairs", "Targets"]
+__all__ = ["Confusions", "Indices", "Inputs", "Kept", "Lags", "Look", "Order", "Pairs", "Targets", "Variant"]
 
 _KNOWN = 20_000
 """Inputs, or indices, that are remembered."""
@@ -303,6 +303,7 @@ class Order:
         half = len(before) // 2
         part.before = median(before[half:]) if before else None
         part.after = median(after[half:]) if after else None
+        part.repeated = self._repeated()
         total = self._squares / self._values - (self._sums / self._values) ** 2
         inner = sum(item[3] for item in self._batches) / len(self._batches)
         part.inner = math.sqrt(inner / total) if total > 0.0 else 1.0
@@ -310,6 +311,21 @@ class Order:
         means = [item[2] for item in self._batches if item[0] == first]
         part.rise = _rank_correlation(means)
         return part
+
+    def _repeated(self) -> float:
+        """Part of the later batches that have the class of the first pass's batch at the same place."""
+        first = min(self._epochs)
+        known = {
+            batch[1]: label
+            for batch, label in zip(self._batches, self._classes, strict=True)
+            if batch[0] == first and label is not None
+        }
+        later = [
+            known[batch[1]] == label
+            for batch, label in zip(self._batches, self._classes, strict=True)
+            if batch[0] != first and label is not None and batch[1] in known
+        ]
+        return sum(later) / len(later) if later else 0.0
 
 
 def _rank_correlation(values: list[float]) -> float:
@@ -429,11 +445,15 @@ class Pairs:
         return part
 
 
+Variant = tuple[torch.Tensor, torch.Tensor | None]
+"""An image (channels, height, width), and its target where that is one of the same height and width."""
+
+
 @dataclass
 class _Index:
     number: int
     target: int | None
-    variants: list[torch.Tensor]
+    variants: list[Variant]
 
 
 class Indices:
@@ -464,7 +484,7 @@ class Indices:
             if known.variants and len(known.variants) < _VARIANTS and number != known.number:
                 known.variants += self._image(look, place, more=True)
 
-    def _image(self, look: Look, place: int, more: bool = False) -> list[torch.Tensor]:
+    def _image(self, look: Look, place: int, more: bool = False) -> list[Variant]:
         """A copy of a sample that is an image, for a few indices."""
         if len(look.shape) != 4 or not look.rows or (self._kept >= _VARIANT_INDICES and not more):
             return []
@@ -472,9 +492,13 @@ class Indices:
         if row.numel() > _VARIANT_ELEMENTS or not row.dtype.is_floating_point:
             return []
         self._kept += not more
-        return [row.reshape(look.shape[1:]).to(torch.float32, copy=True)]
+        image = row.reshape(look.shape[1:]).to(torch.float32, copy=True)
+        height, width = image.shape[-2:]
+        if look.target is None or look.target.shape[1] % (height * width) or look.target.is_complex():
+            return [(image, None)]
+        return [(image, look.target[place].reshape(-1, height, width).to(torch.float32, copy=True))]
 
-    def variants(self) -> list[list[torch.Tensor]]:
+    def variants(self) -> list[list[Variant]]:
         """Samples of one index as they came at different times, for a few indices of which there are several."""
         return [item.variants for item in self._known.values() if len(item.variants) > 1]
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch.utils.data import SequentialSampler, Subset
 
-from unstuck.instruments.batch_probes import Arrays, count_mirrored, depends_on_tokens, probe_pairing, probe_scale
+from unstuck.instruments.batch_probes import Arrays, count_turned, depends_on_tokens, probe_pairing, probe_scale
 from unstuck.instruments.batch_tables import Confusions, Indices, Inputs, Kept, Lags, Look, Order, Pairs, Targets
 from unstuck.instruments.guard import Guard
 from unstuck.instruments.pace import Pace
@@ -424,7 +424,7 @@ def _probe(place: _Place) -> None:
     record.scale = probe_scale(place.kept, tokens)
     record.pairing = probe_pairing(place.kept, tokens, place.arrays.tables())
     if record.index is not None:
-        count_mirrored(place.indices.variants(), record.index)
+        count_turned(place.indices.variants(), record.index)
 
 
 def base_dataset(dataset: Any) -> Any:

@@ -162,6 +162,7 @@ class OrderPart:
         classes: classes that had such a batch.
         changes: times at which such a batch had another class than the one before.
         epochs: passes over the data that were seen.
+        repeated: of the batches after the first pass, the part that had the class that the first pass had there.
         rise: rank correlation of the place in the epoch with the target's batch mean, over the first epoch.
         inner: spread of targets within batches over that of all.
         before: typical loss of the last batch before a change of class.
@@ -173,6 +174,7 @@ class OrderPart:
     classes: int = 0
     changes: int = 0
     epochs: int = 0
+    repeated: float = 0.0
     rise: float = 0.0
     inner: float = 1.0
     before: float | None = None
@@ -226,18 +228,20 @@ class IndexPart:
         again: samples whose index had been given before.
         same: of these, samples with the same input as before.
         same_target: of these, samples with the same target as before.
-        mirrored: pairs of samples of one index that are, but for a small shift, mirror images (left and right).
-        upright: pairs that aren't mirrored.
-        flipped: pairs that are turned upside down.
+        turned: pairs of samples of one index that are, but for a small shift, the same image turned, by how.
+        upright: pairs that are the same image as it was.
+        apart: of the turned pairs, those whose target, an image as well, was not turned with it.
+        together: those whose target was turned with it.
     """
 
     indices: int = 0
     again: int = 0
     same: int = 0
     same_target: int = 0
-    mirrored: int = 0
+    turned: dict[str, int] = field(default_factory=dict)
     upright: int = 0
-    flipped: int = 0
+    apart: int = 0
+    together: int = 0
 
 
 @dataclass

@@ -112,7 +112,7 @@ def _mirrored(recording: Recording, record: BatchesRecord) -> Finding | None:
     loader, pair = record.loader, record.confused[0]
     if loader is None or record.right is None or target.kind not in CLASSES or (target.classes or 0) < 3:
         return None
-    turned = max(index.mirrored, index.flipped)
+    how, turned = max(index.turned.items(), key=lambda item: item[1], default=("", 0))
     if turned < MIRRORED or index.upright + index.same < MIRRORED // 2 or index.same > 0.8 * index.again:
         return None
     total = sum(target.counts.values())
@@ -124,7 +124,6 @@ def _mirrored(recording: Recording, record: BatchesRecord) -> Finding | None:
     floor = part * math.log(2.0)
     if not 0.5 * floor <= last <= 1.6 * floor:
         return None
-    how = "left and right" if index.mirrored >= index.flipped else "upside down"
     return Finding(
         CODE,
         Severity.WARNING,

@@ -28,6 +28,9 @@ SAMPLES = 64
 ALL = 0.999
 """Part of the tokens that must agree."""
 
+DROPPED = 0.03
+"""Part of the samples that a loss leaves out, one class of several."""
+
 OUTSIDE = 0.01
 """Part of the values outside of what a loss takes."""
 
@@ -39,6 +42,7 @@ def rule(recording: Recording) -> list[Finding]:
     found = []
     for record in judged(recording):
         finding = _out_of_range(recording, record) or _one_value(recording, record) or _moved(recording, record)
+        finding = finding or _ignored(recording, record)
         if finding is not None:
             found.append(finding)
     return found
@@ -102,6 +106,27 @@ def _one_value(recording: Recording, record: BatchesRecord) -> Finding | None:
         {"value": target.low, "samples": samples, "dtype": target.dtype, "classes of the head": target.classes},
         "look at how labels are read and converted (a comparison that is never true, numbers cut to whole ones, a "
         "division that was made already)",
+    )
+
+
+def _ignored(recording: Recording, record: BatchesRecord) -> Finding | None:
+    """A class of the data, one id per sample, is the one that the loss leaves out."""
+    target = plain_target(record)
+    if target is None or not target.given or not target.single or target.kind != "nll" or len(target.shape) != 2:
+        return None
+    ignored, classes = target.ignored, target.classes
+    if target.shape[1] != 1 or ignored is None or classes is None or not 0 <= ignored < classes:
+        return None
+    dropped, total = target.counts.get(ignored, 0), sum(target.counts.values())
+    if record.pairs.samples < SAMPLES or dropped < DROPPED * total or len(target.counts) < classes:
+        return None
+    return Finding(
+        CODE,
+        Severity.WARNING,
+        f"the loss leaves class {ignored} out (ignore_index), which {100 * dropped / total:.0f} % of the samples have",
+        at_frame(None, loss_frame(recording, target) or record.loss_at),
+        {"ignored class": ignored, "its samples": dropped, "of samples": total, "classes of the head": classes},
+        "leave ignore_index out, or give it an id that is no class",
     )
 
 

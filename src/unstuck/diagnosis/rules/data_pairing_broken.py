@@ -24,6 +24,9 @@ CODE = "data.pairing-broken"
 FEWEST, MOVED = 20, 0.9
 """Batches that were compared with the loader's, and the part of them in which targets stood beside other inputs."""
 
+TURNED = 5
+"""Pairs of samples of one index, of which one is turned and its target isn't."""
+
 AGAIN = 100
 """Samples whose input has come again, below which nothing is said of their targets."""
 
@@ -47,9 +50,8 @@ def rule(recording: Recording) -> list[Finding]:
     """At most one finding per backward call."""
     found = []
     for record in judged(recording):
-        finding = (
-            _moved_in_loop(recording, record) or _dealt_again(recording, record) or _paired_otherwise(recording, record)
-        )
+        finding = _moved_in_loop(recording, record) or _dealt_again(recording, record)
+        finding = finding or _turned_apart(record) or _paired_otherwise(recording, record)
         if finding is not None:
             found.append(finding)
     return found
@@ -86,6 +88,24 @@ def _moved_in_loop(recording: Recording, record: BatchesRecord) -> Finding | Non
         at_frame(frame, chain or record.inputs.read_at),
         {"batches": pairs.compared, "paired otherwise": pairs.moved},
         "change the order of inputs and targets together, by one permutation",
+        confirmed=True,
+    )
+
+
+def _turned_apart(record: BatchesRecord) -> Finding | None:
+    """Images are mirrored or turned at random, and the images that they are compared with aren't."""
+    index, loader = record.index, record.loader
+    if index is None or loader is None or index.apart < TURNED or index.together > 0.1 * index.apart:
+        return None
+    how = max(index.turned, key=index.turned.__getitem__)
+    return Finding(
+        CODE,
+        Severity.ERROR,
+        f"inputs come turned {how} at random, and their targets, images of the same size, are not turned with them "
+        f"({index.apart} of {index.apart + index.together} pairs of samples of one index)",
+        at_frame(loader.random_at or loader.item_at or loader.dataset_at, loader.made_at),
+        {"turned without their target": index.apart, "turned with it": index.together, "not turned": index.upright},
+        "draw once how a sample is turned, and turn input and target alike",
         confirmed=True,
     )
 

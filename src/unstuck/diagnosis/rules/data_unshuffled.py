@@ -26,6 +26,9 @@ FEWEST = 8
 ONE_CLASS = 0.75
 """Part of the batches in which one class has nearly all samples."""
 
+REPEATED = 0.95
+"""Part of the batches that have the class that the pass before had at their place, for samplers that are unknown."""
+
 PARTLY = 0.4
 """The same where the batches are sorted by class through the whole pass."""
 
@@ -49,16 +52,19 @@ def rule(recording: Recording) -> list[Finding]:
 
 def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
     order, target, loader = record.order, plain_target(record), record.loader
-    if target is None or order.batches < FEWEST or (loader is not None and not loader.in_order):
+    if target is None or order.batches < FEWEST:
+        return None
+    if loader is not None and not loader.in_order and order.repeated < REPEATED:
         return None
     if loader is not None and order.epochs < 2:
         return None
     needed = PARTLY if loader is not None and abs(order.rise) >= SORTED else ONE_CLASS
     if order.classes >= 2 and order.one_class >= needed * order.batches:
-        if loader is None and order.changes > 0.5 * order.one_class:
+        in_order = loader is not None and loader.in_order
+        if not in_order and order.changes > 0.5 * order.one_class:
             return None
         return _by_class(recording, record)
-    return _by_value(recording, record) if loader is not None else None
+    return _by_value(recording, record) if loader is not None and loader.in_order else None
 
 
 def _by_class(recording: Recording, record: BatchesRecord) -> Finding | None:
