@@ -190,7 +190,10 @@ class ModelCheckpoint(Checkpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The time begins to run."""
         self._last_time_checked = time.monotonic()
-        self._step_at_start = trainer.global_step
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Remembers which step needn't be saved again if nothing follows it."""
+        self._step_at_start = checkpoint.get("global_step", 0)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

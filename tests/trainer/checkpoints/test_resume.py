@@ -154,6 +154,28 @@ def test_resumed_again_and_again(tmp_path: Path) -> None:
     assert_exact(path, through)
 
 
+def test_saved_by_a_run_that_hasnt_gone_on_yet(tmp_path: Path) -> None:
+    """It stands where the checkpoint was written that it began from."""
+    through = fit()
+    assert interrupted("on_train_batch_end", 7, tmp_path / "a.ckpt")
+    assert interrupted("on_train_start", 1, tmp_path / "b.ckpt", ckpt_path=tmp_path / "a.ckpt", seed=5)
+    assert_exact(tmp_path / "b.ckpt", through)
+    keeper = ModelCheckpoint(dirpath=tmp_path / "c", save_on_exception=True, every_n_epochs=0)
+    with pytest.raises(Stop):
+        fit(
+            callbacks=[SaveAt("on_train_start", 1, tmp_path / "d.ckpt", Stop()), keeper],
+            ckpt_path=tmp_path / "a.ckpt",
+        )
+    assert not (tmp_path / "c").exists(), "without a new step there is nothing to save at an exception"
+
+
+def test_what_follows_the_last_of_all_steps_is_made_up_for(tmp_path: Path) -> None:
+    keywords: dict[str, Any] = {"max_steps": 4, "val_check_interval": 1}
+    through = fit(**keywords)
+    assert interrupted("on_validation_start", 4, tmp_path / "a.ckpt", **keywords)
+    assert_exact(tmp_path / "a.ckpt", through, **keywords)
+
+
 def test_resumed_with_more_epochs(tmp_path: Path) -> None:
     through = fit(max_epochs=4)
     first = ModelCheckpoint(dirpath=tmp_path, filename="end")

@@ -53,7 +53,9 @@ def build_checkpoint(run: Run, weights_only: bool) -> dict[str, Any]:
         precision = run.precision.state_dict()
         if precision:
             checkpoint[type(run.precision).__qualname__] = precision
-        checkpoint[OWN_KEY] = _own_state(run, position, window)
+        own = _own_state(run, position, window)
+        if own:
+            checkpoint[OWN_KEY] = own
     for owner in (module, datamodule):
         _add_hyperparameters(owner, checkpoint)
     if datamodule is not None:
@@ -123,6 +125,9 @@ def _weights(run: Run, window: Any) -> dict[str, Any]:
 def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
     trail, progress = run.trail, run.progress
     place = position.place
+    if run.resumption is not None:
+        # The fit hasn't gone on yet, so it still stands where the checkpoint was written that it began from.
+        return dict(run.resumption.own)
     state: dict[str, Any] = {
         "version": 1,
         "place": place.value,

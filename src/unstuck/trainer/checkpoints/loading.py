@@ -32,8 +32,7 @@ else:
 
         def __get__(self, instance, owner=None):
             bound = super().__get__(instance, owner)
-            # Scripting a module reads all attributes of an instance, which is no call.
-            if instance is None or torch.jit.is_scripting():
+            if instance is None:
                 return bound
             return functools.wraps(bound)(functools.partial(_refuse, type(instance).__name__, bound.__name__))
 

@@ -69,7 +69,7 @@ def fit(run: Run) -> None:
         load_training(run)
         run.train.is_fresh = False
         _close_resumed_epoch(run, run.resumption)
-    if _is_done(run):
+    if not _has_only_its_end_left(run) and _is_done(run):
         return
     torch.set_grad_enabled(True)
     _start(run)
@@ -171,6 +171,16 @@ def _resume(run: Run) -> bool:
     return False
 
 
+def _has_only_its_end_left(run: Run) -> bool:
+    """Whether a resumed fit has made all of its steps, but not what follows the last one."""
+    resumption = run.resumption
+    return (
+        resumption is not None
+        and resumption.position.within_epoch
+        and resumption.position.global_step == run.settings.bounds.max_steps
+    )
+
+
 def _close_resumed_epoch(run: Run, resumption: Resumption) -> None:
     """Does what was left to do of an epoch whose hooks at its end have run."""
     run.logbook.restore_published(resumption.own.get("metrics", {}))
@@ -256,11 +266,12 @@ def _train_epoch(run: Run, continues: bool = False) -> None:
         trail.window = _open_window(run)
     if continues:
         is_final = progress.is_last_batch or progress.batches_ready == last
+        has_all_steps = max_steps != -1 and progress.global_step >= max_steps
         progress.accumulating = not is_final and progress.batches_ready % accumulate != 0
         is_over = progress.place != complete and finish_batch(
             progress.is_last_batch, progress.accumulating, validated=progress.place == Place.VALIDATED
         )
-        if is_over or is_final:
+        if is_over or is_final or has_all_steps:
             batches = iter(())
 
     for batch, batch_idx, _, is_last in profiled_batches(
