@@ -81,15 +81,23 @@ class private_imports:  # noqa: N801 - reads as the statement that it is
         """Top-level modules that were loaded from the user's folders in place of an installed package."""
         if not self._user_entries:
             return []
-        folders = tuple(os.path.join(os.path.abspath(entry), "") for entry in self._user_entries)
+        folders = _as_folders(self._user_entries)
+        # a virtual environment often lies in the user's folder, and holds installed packages all the same
+        installed = _as_folders(_own_path)
         shadowing = []
         for name, module in list(sys.modules.items()):
             origin = getattr(getattr(module, "__spec__", None), "origin", None)
             if "." in name or not isinstance(origin, str) or not os.path.abspath(origin).startswith(folders):
                 continue
+            if os.path.abspath(origin).startswith(installed):
+                continue
             if _is_in(name, _own_path):
                 shadowing.append(name)
         return shadowing
+
+
+def _as_folders(path: list[str]) -> tuple[str, ...]:
+    return tuple(os.path.join(os.path.abspath(entry), "") for entry in path)
 
 
 def _family(name: str) -> list[str]:
