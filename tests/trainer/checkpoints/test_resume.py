@@ -169,6 +169,13 @@ def test_saved_by_a_run_that_hasnt_gone_on_yet(tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists(), "without a new step there is nothing to save at an exception"
 
 
+def test_saved_in_the_sanity_check(tmp_path: Path) -> None:
+    through = fit(num_sanity_val_steps=1)
+    for hook in ("on_validation_batch_end", "on_validation_end"):
+        assert interrupted(hook, 1, tmp_path / "a.ckpt", num_sanity_val_steps=1)
+        assert_exact(tmp_path / "a.ckpt", through, num_sanity_val_steps=1)
+
+
 def test_what_follows_the_last_of_all_steps_is_made_up_for(tmp_path: Path) -> None:
     keywords: dict[str, Any] = {"max_steps": 4, "val_check_interval": 1}
     through = fit(**keywords)

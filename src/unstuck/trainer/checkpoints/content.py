@@ -14,7 +14,7 @@ from unstuck.trainer.checkpoints.random_state import RandomStates, pack
 from unstuck.trainer.checkpoints.trail import gradients_of, modules_in_eval_mode
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook
 from unstuck.trainer.run import Run
-from unstuck.trainer.state import Place
+from unstuck.trainer.state import Place, RunningStage
 
 __all__ = ["FORMAT_VERSION", "OWN_KEY", "VERSION_KEY", "build_checkpoint"]
 
@@ -169,6 +169,8 @@ def _random_states(run: Run, position: Position, window: Any) -> RandomStates:
         return states
     if position.place == Place.EPOCH_START and trail.boundary:
         return trail.boundary
+    if run.state.stage == RunningStage.SANITY_CHECKING and trail.validation:
+        return trail.validation
     if progress.place == Place.VALIDATING and trail.validation:
         return trail.validation
     if progress.place == Place.VALIDATED and trail.validation and run.settings.isolate_validation:

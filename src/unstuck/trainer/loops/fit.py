@@ -44,6 +44,7 @@ def sanity_check(run: Run) -> None:
     limits = run.settings.limits
     if not run.validates or limits.sanity == 0:
         return
+    run.trail.validation = run.trail.now()
     with isolate_rng():
         run.state.stage = RunningStage.SANITY_CHECKING
         run.logbook.forget()
