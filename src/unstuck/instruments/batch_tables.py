@@ -102,6 +102,15 @@ class Look:
                 return [int(value) for value in values]
         return None
 
+    def target_numbers(self) -> list[int]:
+        """One number per sample, equal for equal targets; places that don't count, as padding, don't count here."""
+        target, ignored = self.target, None if self.main is None else self.main.ignored
+        if target is None:
+            return []
+        if ignored is not None and not target.dtype.is_floating_point:
+            target = target.masked_fill(target == ignored, 0)
+        return fingerprints(target)
+
 
 class Inputs:
     """Scales of the inputs, and whether samples or batches are all the same."""
@@ -386,7 +395,7 @@ class Pairs:
         classes = look.classes
         if classes is None:
             self._classes = False
-            target = fingerprints(look.target)
+            target = look.target_numbers()
         else:
             target = classes
         for position, (number, value) in enumerate(zip(look.context, target, strict=True)):
@@ -470,7 +479,7 @@ class Indices:
             return
         target: list[Any] = [None] * look.count
         if look.target is not None:
-            target = look.classes or fingerprints(look.target)
+            target = look.classes or look.target_numbers()
         part = self.part
         for place, (index, number, value) in enumerate(zip(look.indices, look.given, target, strict=True)):
             known = self._known.get(index)

@@ -91,6 +91,10 @@ def _redrawn(recording: Recording, record: BatchesRecord) -> Finding | None:
     loader, changed = record.loader, index.again - index.same_target
     if loader is None or index.again < 200 or index.same < 0.95 * index.again or changed < TORN * index.again:
         return None
+    if target.shape[-1] != 1:
+        return None  # not one id per sample
+    if last < 0.5 * changed / index.again:
+        return None  # such a loss can't be had with labels that change
     expected = (1.0 - record.pairs.chance) * index.again
     if changed > 0.8 * expected:
         return None  # all of them: inputs and targets are shuffled apart

@@ -11,15 +11,18 @@ inputs and targets by different random orders.
 
 from __future__ import annotations
 
-from unstuck.diagnosis.received import CLASSES, at_frame, judged, plain_target, target_frame
+from unstuck.diagnosis.received import CLASSES, at_frame, chance, judged, last_loss, plain_target, target_frame
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
-from unstuck.record.batches import BatchesRecord, PairingProbe
+from unstuck.record.batches import BatchesRecord, PairingProbe, TargetPart
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
 
 CODE = "data.pairing-broken"
+
+LEARNT = 0.4
+"""Part of a guess's loss below which a training learns."""
 
 FEWEST, MOVED = 20, 0.9
 """Batches that were compared with the loader's, and the part of them in which targets stood beside other inputs."""
@@ -74,9 +77,17 @@ def _target_place(recording: Recording, record: BatchesRecord) -> tuple[Frame, .
     return record.inputs.read_at
 
 
+def _learns(recording: Recording, target: TargetPart) -> bool:
+    """Whether the loss is far below that of a guess."""
+    guess, last = chance(target), last_loss(recording)
+    return guess is not None and last is not None and last < LEARNT * guess
+
+
 def _moved_in_loop(recording: Recording, record: BatchesRecord) -> Finding | None:
     target, pairs = plain_target(record), record.pairs
     if target is None or pairs.compared < FEWEST or pairs.moved < MOVED * pairs.compared:
+        return None
+    if _learns(recording, target):
         return None
     chain = target_frame(recording, target)
     frame = chain[-1] if chain else record.rows_at
@@ -116,6 +127,8 @@ def _dealt_again(recording: Recording, record: BatchesRecord) -> Finding | None:
         return None
     if record.inputs.discrete and record.inputs.distinct < 64:
         return None
+    if _learns(recording, target):
+        return None  # which it can't if its targets change
     expected = 1.0 - pairs.chance
     if expected < 0.1 or pairs.changed < RANDOM * expected * pairs.again or pairs.closed < CLOSED:
         return None
