@@ -89,7 +89,7 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "optim.no-step": (*_CANT_LEARN, "optim.schedule-collapse"),
     "optim.grad-cleared": (*_CANT_LEARN, "model.no-gradient", "optim.no-step"),
     "optim.no-zero-grad": _BLOWS_UP,
-    "optim.clip-ineffective": ("optim.exploding-gradient",),
+    "optim.clip-ineffective": ("optim.exploding-gradient", "model.dead-units", "model.saturated-units"),
     "loss.wrong-sign": _BLOWS_UP,
     "loss.activation-mismatch": (
         *_CANT_LEARN,
