@@ -133,7 +133,8 @@ def test_other_precisions_train_the_same_with_it(precision: str) -> None:
     again = run(OURS, **keywords, callbacks=[GradientMonitor()])
     assert all(torch.equal(weight, again.weights[name]) for name, weight in plain.weights.items())
     for row, before in zip(rows, twin.before, strict=True):
-        assert row["grad_2.0_norm_total"] == pytest.approx(total_of(list(before.values()), 2.0), rel=1e-2)
+        total = total_of(list(before.values()), 2.0)  # NaN where a scale was too large
+        assert row["grad_2.0_norm_total"] == pytest.approx(total, rel=1e-2, nan_ok=True)
 
 
 def test_by_module_and_total_alone() -> None:
@@ -261,7 +262,7 @@ def test_histograms_go_to_tensorboard(tmp_path: Any) -> None:
 
 def watched(monitor: GradientMonitor | None, limit: float | None = 0.3, **keywords: Any) -> Any:
     module = base_module(OURS)()
-    with unstuck.watch(every_gradient=True) as watch:
+    with unstuck.watch(every_gradient=True, budget=0) as watch:
         trainer = unstuck.Trainer(
             accelerator="cpu",
             logger=False,
@@ -306,7 +307,7 @@ def test_the_recording_needs_no_sweep_of_its_own(monkeypatch: pytest.MonkeyPatch
 
 def test_another_models_watch_is_not_fed() -> None:
     other = nn.Linear(2, 2)
-    with unstuck.watch(other) as watch:
+    with unstuck.watch(other, budget=0) as watch:
         run(OURS, max_epochs=1, callbacks=[GradientMonitor()])
     assert watch.recording.optimizers == []
 
