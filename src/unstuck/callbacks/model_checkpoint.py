@@ -264,7 +264,7 @@ class ModelCheckpoint(Checkpoint):
             self.kth_value = state_dict.get("kth_value", self.kth_value)
             self.best_k_models = state_dict.get("best_k_models", self.best_k_models)
             self.last_model_path = state_dict.get("last_model_path", self.last_model_path)
-        else:
+        elif state_dict["best_model_path"] or state_dict.get("last_model_path"):
             rank_zero_warn(
                 f"The folder of checkpoints was {before!r} and is {self.dirpath!r} now: only `best_model_path` is taken"
                 " over, and what lies in the old folder is neither compared with nor removed."

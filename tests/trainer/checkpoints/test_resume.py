@@ -116,27 +116,14 @@ def test_interrupted_with_workers(keywords: dict[str, Any], tmp_path: Path) -> N
 def test_failed_within_a_batch(hook: str, keywords: dict[str, Any], tmp_path: Path) -> None:
     """With `save_on_exception` the checkpoint is one of the last completed step, as if the failing one never began."""
 
-    class Fail(unstuck.Callback):
-        calls = 0
-
-        def __init__(self, at: int) -> None:
-            def act(*_: Any) -> None:
-                self.calls += 1
-                if self.calls == at:
-                    raise Stop
-
-            setattr(self, hook, act)
-
     through = fit(**keywords)
     for at in (4, 5, 7):
         folder = tmp_path / str(at)
-        keeper = ModelCheckpoint(dirpath=folder, save_on_exception=True, every_n_epochs=0)
         try:
-            fit(callbacks=[Fail(at), keeper], **keywords)
+            fit(callbacks=[Fails(hook, at), _keeper(folder)], **keywords)
         except Stop:
             (path,) = folder.glob("*.ckpt")
-            again = ModelCheckpoint(dirpath=folder, save_on_exception=True, every_n_epochs=0)
-            resumed = fit(ckpt_path=path, seed=99, callbacks=[again], **keywords)
+            resumed = fit(ckpt_path=path, seed=99, callbacks=[_keeper(folder)], **keywords)
             assert_same_end(resumed, through)
         else:
             assert hook == "on_before_optimizer_step" and keywords and at > 4
@@ -588,3 +575,68 @@ def test_data_module_state_and_reloading(tmp_path: Path) -> None:
         run(callbacks=[SaveAt("on_train_batch_end", 7, path, Stop())])
     resumed = run(ckpt_path=path, seed=9)
     assert_same_end(resumed, through)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_settings_interrupted_several_times_at_random(seed: int, tmp_path: Path) -> None:
+    """Each fit of a chain fails somewhere, within a step or between, and the next one goes on from what it saved."""
+    dice = random.Random(seed)
+    hooks = [
+        "on_train_batch_start",
+        "on_before_zero_grad",
+        "on_after_backward",
+        "on_train_batch_end",
+        "on_validation_start",
+        "on_validation_batch_end",
+        "on_validation_end",
+        "on_train_epoch_start",
+        "on_train_epoch_end",
+        "on_train_start",
+    ]
+    resumed_chains = 0
+    for chain in range(6):
+        keywords: dict[str, Any] = {
+            "accumulate_grad_batches": dice.choice([1, 1, 2, 3]),
+            "precision": dice.choice([None, "16-mixed", "bf16-mixed", "64-true"]),
+            "max_epochs": dice.choice([2, 3]),
+            "isolate_validation": dice.random() < 0.2,
+            "num_sanity_val_steps": dice.choice([0, 1]),
+            **({"val_check_interval": dice.choice([1, 2, 3])} if dice.random() < 0.4 else {}),
+            **({"check_val_every_n_epoch": 2} if dice.random() < 0.2 else {}),
+        }
+        through = fit(**keywords)
+        path = None
+        for link in range(dice.choice([1, 2, 3])):
+            folder = tmp_path / f"{chain}-{link}"
+            try:
+                fit(
+                    callbacks=[Fails(dice.choice(hooks), dice.randint(1, 9)), _keeper(folder)],
+                    ckpt_path=path,
+                    seed=3 if path is None else 50 + link,
+                    **keywords,
+                )
+            except Stop:
+                path = next(iter(folder.glob("*.ckpt")), path)
+        if path is not None:
+            resumed_chains += 1
+            resumed = fit(callbacks=[_keeper(tmp_path / "end")], ckpt_path=path, seed=99, **keywords)
+            assert_same_end(resumed, through)
+    assert resumed_chains >= 2
+
+
+class Fails(unstuck.Callback):
+    """Ends the run when a hook is called for the ``at``-th time."""
+
+    def __init__(self, hook: str, at: int) -> None:
+        self.calls = 0
+
+        def act(*_: Any) -> None:
+            self.calls += 1
+            if self.calls == at:
+                raise Stop
+
+        setattr(self, hook, act)
+
+
+def _keeper(folder: Path) -> ModelCheckpoint:
+    return ModelCheckpoint(dirpath=folder, save_on_exception=True, every_n_epochs=0)
