@@ -225,6 +225,10 @@ class FirstSteps:
     def _keep(self, anatomy: Anatomy) -> None:
         first = not self._recording.all(Anatomy)
         self._recording.keep(anatomy, whole=True)
+        if first and not anatomy.whole and not anatomy.losses():
+            self._recording.add_unchecked(
+                "what the loss gets, and how inputs go through the model: the first pass is too long to be traced"
+            )
         if first:
             files = dict.fromkeys(frame.file for chain in anatomy.chains for frame in chain)
             for file in list(files)[:_FILES]:

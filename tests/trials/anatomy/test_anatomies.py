@@ -11,6 +11,7 @@ import torch
 from tests.session.test_no_trace import everything, plain, random_states
 from tests.session.watching import Watched, same_state, watch
 from unstuck.record.anatomy import Anatomy, Op, Value
+from unstuck.trials.anatomy import anatomist
 
 LOADER = """
 from torch.utils.data import DataLoader, TensorDataset
@@ -248,6 +249,28 @@ def test_what_was_written_in_place_beside_a_view_doesnt_change_its_maker(tmp_pat
         "sigmoid",
         "tanh",
     ]
+
+
+def test_a_pass_that_is_long_is_traced_to_its_loss_and_one_that_is_too_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anatomist, "MOST_OPS", 100)
+    program = """
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(2):
+        h = model(torch.ones(1, 4))
+        for _ in range(COUNT):
+            h = torch.tanh(h)
+        optimizer.zero_grad()
+        h.sum().backward()
+        optimizer.step()
+    """
+    anatomy = first(watch(program.replace("COUNT", "150"), tmp_path))
+    assert anatomy.losses() and not anatomy.whole
+    run = watch(program.replace("COUNT", "400"), tmp_path)
+    assert not first(run).losses()
+    assert any("too long to be traced" in phrase for phrase in run.verdict.unchecked)
 
 
 def test_a_compiled_program_is_left_alone(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ MOST_OPS = 4000
 LONGEST = 1.5
 """Seconds of looking after which an anatomy ends."""
 
+PATIENCE = 3
+"""How many times as much it may take until the first loss, without which it tells little."""
+
 _NO_OPERATIONS = frozenset(("record_function_enter", "record_function_enter_new", "record_function_exit"))
 
 Span = tuple[float | None, float | None]
@@ -289,7 +292,9 @@ class Anatomist:
         self._keep_within_budget(begin)
 
     def _keep_within_budget(self, begin: float) -> None:
-        if len(self._ops) >= MOST_OPS or self._recorder.seconds + time.perf_counter() - begin > LONGEST:
+        more = 1 if any(mark.kind == "backward" for mark in self._marks) else PATIENCE
+        seconds = self._recorder.seconds + time.perf_counter() - begin
+        if len(self._ops) >= MOST_OPS * more or seconds > LONGEST * more:
             self._spent = True
             self._recorder.inert = True
 
