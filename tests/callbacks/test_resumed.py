@@ -1,5 +1,5 @@
-"""Callbacks whose work goes on after an interruption: a run in two parts ends as one that ran through. And the keys under
-which their states are kept.
+"""Callbacks whose work goes on after an interruption: a run in two parts ends as one that ran through. And the keys
+under which their states are kept.
 """
 
 from pathlib import Path

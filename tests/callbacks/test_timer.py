@@ -1,7 +1,7 @@
 """The timer."""
 
-import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import Timer as Reference
 
 from tests.trainer.side_by_side import OURS, base_module, loader, run
 from unstuck.callbacks import Timer
+from unstuck.callbacks import timer as timer_module
 from unstuck.errors import MisconfigurationException
 
 pytestmark = pytest.mark.filterwarnings("ignore::unstuck.messages.PossibleUserWarning")
@@ -26,10 +27,13 @@ def test_what_is_refused(keywords: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("interval", ["step", "epoch"])
-def test_ends_the_fit(interval: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_ends_the_fit(interval: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(timer_module, "time", clock)
+
     class Slow(base_module(OURS)):  # type: ignore[misc]
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-            time.sleep(0.02)
+            clock.now += 0.02
 
     timer = Timer({"milliseconds": 50}, interval=interval)
     with caplog.at_level("INFO", logger="unstuck"):

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from unstuck.callbacks.timer import Timer
     from unstuck.callbacks.tuning import BatchSizeFinder, LearningRateFinder
 from unstuck.callbacks.weight_averaging import (
-        EMAWeightAveraging,
-        WeightAveraging,
-    )
+    EMAWeightAveraging,
+    WeightAveraging,
+)
 
 __all__ = [
     "BackboneFinetuning",
