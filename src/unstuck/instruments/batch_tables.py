@@ -33,7 +33,7 @@ _KNOWN = 20_000
 _VALUES = 1024
 """Different target values that are counted."""
 
-_SCALE_LOOKS = 64
+_SCALE_LOOKS = 32
 _COLUMNS = 512
 _ORDER = 4096
 _LATE = 48
@@ -146,7 +146,7 @@ class Inputs:
         part.shape, part.dtype = shape, str(rows.dtype).removeprefix("torch.")
         if rows.is_complex():
             return
-        values = rows[:, :: -(-rows.shape[1] // 4096)].to(torch.float64)
+        values = rows[:, :: -(-rows.shape[1] // _COLUMNS)].to(torch.float64)
         if len(shape) != 2:
             values = values.reshape(-1, 1)
         values = values[:, :_COLUMNS]

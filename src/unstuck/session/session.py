@@ -205,7 +205,9 @@ class Session:
         self._source.close()
         if Session._active is self:
             Session._active = None
+        begin = time.perf_counter()
         self._bus.run_ends()
+        self._excluded += time.perf_counter() - begin  # the program has ended: what is summed up now delays nothing
         self._probe(ending)
         self.recording.set_facts(self._facts())
         self.recording.set_gradients()

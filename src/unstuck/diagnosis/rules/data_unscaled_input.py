@@ -11,6 +11,8 @@ hardly leaves it, while a linear model on the same samples, standardised, learns
 
 from __future__ import annotations
 
+import math
+
 from unstuck.diagnosis.received import at_frame, chance, first_loss, judged, last_loss, plain_target
 from unstuck.findings import Finding, Severity
 from unstuck.record.anatomy import Anatomy, Value
@@ -80,7 +82,10 @@ def rule(recording: Recording) -> list[Finding]:
 def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
     target, scale = plain_target(record), record.scale
     guess = chance(target) if target is not None else None
+    blown = _blown_up(recording, record)
     first, last = first_loss(recording), last_loss(recording)
+    if blown:
+        first, last = first if first is not None else recording.loss_series.buckets[0].last[0], math.inf
     if target is None or scale is None or guess is None or first is None or last is None or guess <= 0.0:
         return None
     taken = _taken(recording)
@@ -97,7 +102,7 @@ def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
     where = record.source_at if loader is None else loader.source_at or loader.item_at or loader.dataset_at
     return Finding(
         CODE,
-        Severity.WARNING,
+        Severity.ERROR if blown else Severity.WARNING,
         f"{what}: the loss went from {first:.3g} to {last:.3g} (a guess has {guess:.3g}), a linear model on the same "
         f"samples, standardised, reaches {scale.loss:.3g}",
         at_frame(where, loader.made_at if loader is not None else record.inputs.read_at),
@@ -115,6 +120,23 @@ def _judge(recording: Recording, record: BatchesRecord) -> Finding | None:
         "model with a normalisation",
         confirmed=True,
     )
+
+
+def _blown_up(recording: Recording, record: BatchesRecord) -> bool:
+    """Whether plain gradient descent ended in a value that isn't finite, at a rate that suits standardised inputs.
+
+    The curvature of a square loss along a linear layer's weights is about the mean square norm of its inputs, and a
+    step diverges where rate times curvature exceeds 2.
+    """
+    if not recording.incidents or not recording.loss_series.buckets or len(recording.optimizers) != 1:
+        return False
+    optimizer, inputs = recording.optimizers[0], record.inputs
+    rate = optimizer.settings.get("lr")
+    if optimizer.kind != "SGD" or not isinstance(rate, (int, float)) or not inputs.rms:
+        return False
+    elements = math.prod(inputs.shape[1:])
+    square = sum(value * value for value in inputs.rms) * elements / len(inputs.rms)
+    return bool(rate * elements <= 1.0 and rate * square >= 8.0)
 
 
 def _spreads(record: BatchesRecord) -> list[float]:
