@@ -34,6 +34,9 @@ __all__ = [
 FEW = 4
 """Looks after which what is seen is no accident of the first passes."""
 
+CHANCE = 0.1
+"""Share of freshly drawn matrices that may look otherwise by chance."""
+
 RELEASED = 8
 """Steps with gradients after which parameters that were frozen before should have been taken by an optimiser."""
 
@@ -86,7 +89,9 @@ def trains_tensors_only(record: Connections) -> bool:
 def fresh(group: Iterable[ParameterRecord]) -> bool:
     """Whether parameters are as they were drawn: nothing was loaded or learnt that leaving them alone would keep."""
     items = list(group)
-    if any(item.loaded or item.changed or item.drawn is False for item in items):
+    asked = [item for item in items if item.drawn is not None]
+    learnt = sum(not item.drawn for item in asked)
+    if learnt > CHANCE * len(asked) or any(item.loaded or item.changed for item in items):
         return False
     return any(item.drawn for item in items) or all(item.built and item.size < 64 for item in items)
 

@@ -172,6 +172,17 @@ class Connections:
             elif len(self._loaded) < _MOST_PARAMETERS:
                 self._loaded[id(parameter)] = weakref.ref(parameter)
 
+    def parameter_copied(self, parameter: torch.Tensor, copy: torch.Tensor) -> None:
+        """A copy of what was trained or loaded is as good as loaded."""
+        known = self._known.get(id(parameter))
+        if known is None or known.parameter() is not parameter:
+            learnt = _holds(self._loaded, parameter)
+        else:
+            self._compare(known, parameter)
+            learnt = known.record.loaded or known.record.changed
+        if learnt and len(self._loaded) < _MOST_PARAMETERS:
+            self._loaded[id(copy)] = weakref.ref(copy)
+
     def gradients_switched(self, module: torch.nn.Module, on: bool, frame: FrameType) -> None:
         if len(self._switches) < _MOST_SWITCHES:
             self._switches.append((weakref.ref(module), Switch("", on, user_chain(frame), self._guard.steps)))
@@ -306,7 +317,7 @@ class Connections:
 
     def _compare(self, entry: _Known, parameter: torch.Tensor) -> None:
         record = entry.record
-        if record.changed:
+        if record.changed or not record.looks:
             return
         record.changed = _version(parameter) != entry.version
         if not record.changed and entry.sample is not None:

@@ -14,16 +14,16 @@ _FEWEST = 64
 _SIDE = 192
 """Rows and columns that are looked at."""
 
-_EDGE = 1.2
-"""Times the largest singular value that independent numbers are expected to have."""
+_EDGE, _NOISE = 1.05, 0.5
+"""Times the largest singular value that independent numbers are expected to have, and how much more, over the smaller
+side, it may be by chance: about one in a thousand goes beyond."""
 
 
 def looks_drawn(weight: torch.Tensor) -> bool | None:
     """Whether a matrix looks like independent random numbers, or like a random orthogonal matrix.
 
     Learning adds directions of large weight: the largest singular value leaves the range that independent numbers of
-    the same variance have (up to ``sigma * (sqrt(rows) + sqrt(columns))``, Marchenko and Pastur 1967), and the rows
-    get unequal lengths.
+    the same variance have (up to ``sigma * (sqrt(rows) + sqrt(columns))``, Marchenko and Pastur 1967).
 
     Args:
         weight: any shape; from the second dimension on it is flattened.
@@ -51,5 +51,4 @@ def looks_drawn(weight: torch.Tensor) -> bool | None:
     if abs(float(matrix.mean())) > sigma * (0.1 + 4.0 / math.sqrt(matrix.numel())):
         return False
     expected = sigma * (math.sqrt(rows) + math.sqrt(columns))
-    slack = 1.0 + 2.0 / math.sqrt(min(rows, columns))
-    return largest < max(_EDGE, 0.8 * slack) * expected
+    return largest < (_EDGE + _NOISE / min(rows, columns)) * expected

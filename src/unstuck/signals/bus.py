@@ -21,6 +21,7 @@ SIGNALS: dict[str, str] = {
     "parameter_registered": "(parameter, frame): a module got a parameter",
     "tensor_filled": "(tensor, frame): a function of torch.nn.init filled a tensor",
     "state_loaded": "(module, names, frame): the entries with these names were loaded into a module",
+    "parameter_copied": "(parameter, copy): a parameter was copied deeply",
     "mode_set": "(module, mode, frame): train or eval was called on a module",
     "gradients_switched": "(module, on, frame): requires_grad_ was called on a module",
     "optimizer_created": "(optimizer, frame): an optimiser was constructed",

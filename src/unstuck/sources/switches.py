@@ -19,7 +19,7 @@ _compiling: Callable[[], bool] = torch.compiler.is_compiling
 
 
 def watch_switches(patches: Patches, bus: Bus | ScopedBus) -> None:
-    """Feed ``mode_set``, ``gradients_switched`` and ``state_loaded``.
+    """Feed ``mode_set``, ``gradients_switched``, ``state_loaded`` and ``parameter_copied``.
 
     Args:
         patches: gets what undoes it.
@@ -64,6 +64,17 @@ def watch_switches(patches: Patches, bus: Bus | ScopedBus) -> None:
 
         return load_state_dict
 
+    def wrap_copy(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def __deepcopy__(parameter: Any, memo: dict[int, Any]) -> Any:  # noqa: N807
+            result = original(parameter, memo)
+            if not _compiling():
+                bus.parameter_copied(parameter, result)
+            return result
+
+        return __deepcopy__
+
+    patches.replace(torch.nn.Parameter, "__deepcopy__", wrap_copy)
     patches.replace(torch.nn.Module, "train", wrap_train)
     patches.replace(torch.nn.Module, "requires_grad_", wrap_requires_grad)
     patches.replace(torch.nn.Module, "load_state_dict", wrap_load)
