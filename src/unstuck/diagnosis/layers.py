@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from unstuck.places import Frame
 from unstuck.record.anatomy import Anatomy, ModelPart, Op, Value
+from unstuck.record.recording import Recording
 
-__all__ = ["Graph", "Layer"]
+__all__ = ["Graph", "Layer", "graphs_of"]
 
 _PASSING = frozenset(
     (
@@ -291,3 +293,15 @@ class Graph:
     def lines_of(self, layer: Layer) -> tuple[Frame, ...]:
         """Where a layer was made, else where it is called."""
         return self.made_at(layer.weight) or self.anatomy.chain(self.anatomy.ops[layer.index].chain)
+
+
+_graphs: WeakKeyDictionary[Recording, list[Graph]] = WeakKeyDictionary()
+
+
+def graphs_of(recording: Recording) -> list[Graph]:
+    """The graph of each anatomy of a run, in their order; built once for all rules."""
+    anatomies = recording.all(Anatomy)
+    known = _graphs.get(recording)
+    if known is None or len(known) != len(anatomies):
+        known = _graphs[recording] = [Graph(anatomy) for anatomy in anatomies]
+    return known

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from unstuck.diagnosis.fillings import filled_at
-from unstuck.diagnosis.layers import Graph, Layer
+from unstuck.diagnosis.layers import Graph, Layer, graphs_of
 from unstuck.diagnosis.optimizing import at_line, middle, part_left
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
@@ -58,7 +58,7 @@ def rule(recording: Recording) -> list[Finding]:
     anatomies = recording.all(Anatomy)
     if not anatomies or anatomies[0].step > 1:
         return []
-    graph = Graph(anatomies[0])
+    graph = graphs_of(recording)[0]
     fed, stages = _way(graph)
     if not stages:
         return []

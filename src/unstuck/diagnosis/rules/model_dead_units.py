@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from unstuck.diagnosis.activations import Course, courses, largest_step
 from unstuck.diagnosis.fillings import filled_at
-from unstuck.diagnosis.layers import Graph
+from unstuck.diagnosis.layers import graphs_of
 from unstuck.diagnosis.optimizing import at_line
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
-from unstuck.record.anatomy import Anatomy, Value
+from unstuck.record.anatomy import Value
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -39,8 +39,7 @@ BELOW = 2.0
 
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding: the first layer that died, with how many there are."""
-    graphs = [Graph(item) for item in recording.all(Anatomy)]
-    dead = [course for course in courses(graphs, ("rectifier",)) if _is_dead(course)]
+    dead = [course for course in courses(graphs_of(recording), ("rectifier",)) if _is_dead(course)]
     if not dead:
         return []
     # the one that died first; where several did at once, one that is off altogether shows the cause best

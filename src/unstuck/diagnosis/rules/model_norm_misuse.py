@@ -19,11 +19,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unstuck.diagnosis.layers import Graph
+from unstuck.diagnosis.layers import Graph, graphs_of
 from unstuck.diagnosis.optimizing import at_line, middle
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
-from unstuck.record.anatomy import Anatomy, ModelPart, Op, Value
+from unstuck.record.anatomy import ModelPart, Op, Value
 from unstuck.record.batch_sizes import BatchSizes
 from unstuck.record.batches import BatchesRecord
 from unstuck.record.recording import Recording
@@ -90,7 +90,7 @@ class Norm:
 
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding: the worst, with how many layers it concerns."""
-    graphs = [Graph(item) for item in recording.all(Anatomy)]
+    graphs = graphs_of(recording)
     if not graphs:
         return []
     early = list(_norms(graphs[0]))

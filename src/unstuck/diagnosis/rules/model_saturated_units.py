@@ -15,10 +15,9 @@ import math
 
 from unstuck.diagnosis.activations import Course, LargeStep, courses, largest_step
 from unstuck.diagnosis.fillings import filled_at
-from unstuck.diagnosis.layers import Graph
+from unstuck.diagnosis.layers import graphs_of
 from unstuck.diagnosis.optimizing import at_line, part_left
 from unstuck.findings import Finding, Severity
-from unstuck.record.anatomy import Anatomy
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -46,10 +45,9 @@ WIDE = 3.0
 
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding: the first layer in the order of execution, with how many there are."""
-    graphs = [Graph(item) for item in recording.all(Anatomy)]
     learned = (part_left(recording) or 0.0) <= LEARNED
     found: list[tuple[Course, int, LargeStep | None]] = []
-    for course in courses(graphs, ("sigmoid", "tanh")):
+    for course in courses(graphs_of(recording), ("sigmoid", "tanh")):
         if _is_gate(course) or _is_steep(course) or sum(look.samples for look in course.looks) < FEW_SAMPLES:
             continue
         since = _since(course)

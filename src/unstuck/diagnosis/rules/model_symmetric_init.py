@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from unstuck.diagnosis.fillings import filled_at
-from unstuck.diagnosis.layers import Graph, Layer
+from unstuck.diagnosis.layers import Graph, Layer, graphs_of
 from unstuck.diagnosis.optimizing import at_line
 from unstuck.findings import Finding, Severity
 from unstuck.record.anatomy import Anatomy
@@ -43,7 +43,7 @@ def rule(recording: Recording) -> list[Finding]:
     later = [item for item in anatomies if item.step >= anatomies[0].step + FEWEST_STEPS]
     if not later:
         return []
-    graph = Graph(anatomies[0])
+    graph = graphs_of(recording)[0]
     found = [
         layer
         for layer in _trained(graph)
