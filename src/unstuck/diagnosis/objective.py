@@ -48,6 +48,10 @@ class Objective:
             for value in anatomy.ops[index].inputs:
                 if value.op is not None and value.op in self._inside:
                     self._users.setdefault(value.op, []).append(index)
+        self._before_layers: set[int] = set()
+        for index in reversed(self.members):  # a user comes after what it uses
+            if any(user in self._before_layers or self.is_layer(user) for user in self.users(index)):
+                self._before_layers.add(index)
 
     def op(self, index: int) -> Op:
         """The operation at an index."""
@@ -94,7 +98,7 @@ class Objective:
 
     def is_output(self, index: int) -> bool:
         """Whether no layer with weights works on a result: what is computed here is a model's output, or later."""
-        return not any(self.is_layer(user) for user in self.downstream(index) if user != index)
+        return index not in self._before_layers
 
     def is_layer(self, index: int) -> bool:
         """Whether an operation multiplies with a parameter (of two dimensions or more)."""
