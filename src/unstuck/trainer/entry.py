@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -240,7 +240,11 @@ def _release(run: Run) -> None:
     run.signals.uninstall()
     run.logbook.move_to_cpu()
     for data in (run.train, run.val, run.test, run.predict):
-        data.batches = None
+        for batches in (data.batches, data.running):
+            # An exception that somebody keeps would keep the iterators, too, and with them the workers.
+            if isinstance(batches, Generator):
+                batches.close()
+        data.batches = data.running = None
     for optimizer in run.strategy._lightning_optimizers:
         optimizer.detach()
     if run.strategy.root_device.type != "cpu":

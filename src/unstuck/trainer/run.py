@@ -33,6 +33,8 @@ class StageData:
     """Batches of each loader, limits applied."""
     batches: Any = None
     """The iterator of a pass that was begun, None without one."""
+    running: Any = None
+    """The iterator of the pass that a training epoch goes through."""
     is_fresh: bool = False
     """Whether the loaders were asked for and no pass over them was begun."""
     loaded_in_epoch: float = float("-inf")

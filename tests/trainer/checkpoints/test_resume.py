@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -640,3 +641,11 @@ class Fails(unstuck.Callback):
 
 def _keeper(folder: Path) -> ModelCheckpoint:
     return ModelCheckpoint(dirpath=folder, save_on_exception=True, every_n_epochs=0)
+
+
+def test_workers_end_with_a_fit_that_fails() -> None:
+    """Also where the exception, which refers to all that was running, is kept."""
+    with pytest.raises(Stop) as kept:
+        fit(workers=2, callbacks=[Fails("on_train_batch_end", 2)])
+    assert not [child for child in multiprocessing.active_children() if "DataLoader" in child.name or child.daemon]
+    assert kept.value is not None

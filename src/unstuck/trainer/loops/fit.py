@@ -261,6 +261,7 @@ def _train_epoch(run: Run, continues: bool = False) -> None:
             trail.window = _open_window(run)
         return False
 
+    run.train.running = batches
     if trail.drawn is None:
         trail.drawn = trail.now()
     if keeps_windows:
