@@ -26,8 +26,17 @@ def test_demo(tmp_path: Path) -> None:
     assert [line for line in shown if line in told_by_readme()] == told_by_readme()
 
 
-def told_by_readme() -> list[str]:
+def test_the_second_example_of_the_readme(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "unstuck", "run", "--out", str(tmp_path / "out"), "digits_softmax.py"]
+    done = subprocess.run(command, cwd=DEMO.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    told = told_by_readme("    error   loss.activation-mismatch  digits_softmax.py:17")
+    shown = [" ".join(line.split()) for line in done.stderr.splitlines()]
+    assert [line for line in shown if line in told] == told
+
+
+def told_by_readme(first_line: str = "    unstuck: 1 error") -> list[str]:
     """What the README shows of the demo's terminal, a line each, up to the line whose share of time differs."""
     lines = (DEMO.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
-    first = lines.index("    unstuck: 1 error")
+    first = lines.index(first_line)
     return [" ".join(line.split()) for line in lines[first : lines.index("", first)]]
