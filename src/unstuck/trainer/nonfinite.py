@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NonfiniteWatcher", "call_moment"]
 
-_EVERY_STEP = 8
+_EVERY_STEP = 2
 """First steps in which everything is looked at."""
 
-_GRADIENT_PART, _STATE_PART = 0.4, 0.15
+_GRADIENT_PART, _STATE_PART = 0.25, 0.1
 """Parts of the usual share of a step for the looks at all gradients, and at weights and optimiser state."""
 
 _STUCK = 8
