@@ -62,6 +62,7 @@ class Look:
         count: samples.
         rows: what the first module was given, (samples, elements) each, without what equals the target.
         shape: of the first of these as it was given.
+        numbers: per sample a number that is equal where ``rows`` are.
         context: per sample a number that is equal where everything is that the pass was given beside the target.
         given: numbers of the samples as the loader gave them, without the target; None without indices.
         indices: the dataset's indices of the samples.
@@ -79,6 +80,7 @@ class Look:
     count: int
     rows: list[torch.Tensor]
     shape: tuple[int, ...]
+    numbers: list[int]
     context: list[int]
     given: list[int] | None
     indices: list[int] | None
@@ -125,9 +127,9 @@ class Inputs:
         self._discrete = True
         self._spreads: list[float] = []
 
-    def add(self, look: Look, numbers: list[int]) -> None:
-        """Take a look; ``numbers``: one per sample, equal for equal inputs of the first module."""
-        part = self.part
+    def add(self, look: Look) -> None:
+        """Take a look."""
+        part, numbers = self.part, look.numbers
         part.looks += 1
         if look.count > 1:
             part.compared += 1

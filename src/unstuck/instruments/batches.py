@@ -273,8 +273,7 @@ class Batches:
             return False
         place.record.inputs.read_at = place.record.inputs.read_at or self._read_at
         place.inputs.part.read_at = place.record.inputs.read_at
-        numbers = _numbers(look.rows, look.count)
-        place.inputs.add(look, numbers)
+        place.inputs.add(look)
         place.targets.add(look)
         place.order.add(look)
         place.pairs.add(look)
@@ -314,7 +313,8 @@ class Batches:
         from_batch = None if not leaves else any(_same(item, target) for item in leaves)
         known = [row for row in (_rows(item, count) for item in leaves if not _same(item, target)) if row is not None]
         known = [row[:kept].cpu() for row in known]
-        context = _numbers([*rows, *known], kept)
+        numbered = _Numbers()
+        context = numbered.joined([*rows, *known], kept)
         indices = last.indices if last is not None and last.indices is not None else None
         if indices is not None and len(indices) != count:
             indices = None
@@ -326,14 +326,15 @@ class Batches:
             kept,
             rows,
             shape,
+            numbered.joined(rows, kept),
             context,
-            _numbers(known, kept) if indices is not None and known else None,
+            numbered.joined(known, kept) if indices is not None and known else None,
             indices[:kept] if indices is not None else None,
             parts,
             main,
             None if target is None else target[:kept].cpu(),
             from_batch,
-            None if target is None or not leaves or kept != count else _torn(rows[0], target, leaves, count),
+            None if target is None or not leaves or kept != count else _torn(rows[0], target, leaves, numbered),
         )
 
     def _meet(self, place: _Place, frame: FrameType) -> None:
@@ -527,27 +528,54 @@ def _same(item: torch.Tensor, target: torch.Tensor | None) -> bool:
     return bool((item.reshape(-1).to(target.device, torch.float64) == target.reshape(-1).to(torch.float64)).all())
 
 
-def _torn(row: torch.Tensor, target: torch.Tensor, leaves: list[torch.Tensor], count: int) -> float | None:
+class _Numbers:
+    """Fingerprints of tensors, each computed once in a look."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, torch.Size, torch.dtype], list[int]] = {}
+        self._held: list[torch.Tensor] = []  # so that no other tensor gets the address of one
+
+    def of(self, rows: torch.Tensor) -> list[int]:
+        """One number per row, as :func:`fingerprints`."""
+        key = (rows.data_ptr(), rows.shape, rows.dtype)
+        if key not in self._known:
+            self._held.append(rows)
+            self._known[key] = fingerprints(rows)
+        return self._known[key]
+
+    def joined(self, tables: list[torch.Tensor], count: int) -> list[int]:
+        """One number per sample, equal where all its elements are."""
+        numbers = [self.of(item) for item in tables]
+        if len(numbers) == 1:
+            return numbers[0]
+        return [hash(item) for item in zip(*numbers, strict=True)] if numbers else [0] * count
+
+
+def _torn(row: torch.Tensor, target: torch.Tensor, leaves: list[torch.Tensor], numbered: _Numbers) -> float | None:
     """Part of the samples whose target isn't the one that the loader gave with their input.
 
     Args:
         row: inputs as the model got them, (samples, elements).
         target: as the loss got it, (samples, values).
         leaves: the loader's tensors.
+        numbered: fingerprints that are known.
 
     Returns:
         None where the inputs aren't among the loader's tensors, or the target isn't one of them in whatever order.
     """
+    count = row.shape[0]
+    tables = [rows for leaf in leaves if (rows := _rows(leaf, count)) is not None]
+    if any(_is(row, rows) for rows in tables) and any(_is(target, rows) for rows in tables):
+        return 0.0
     wanted = fingerprints(target.cpu().to(torch.float32))
-    numbers = fingerprints(row)
+    numbers = numbered.of(row)
     given = label = None
-    for leaf in leaves:
-        rows = _rows(leaf, count)
-        if rows is None or rows.is_complex():
+    for rows in tables:
+        if rows.is_complex():
             continue
         rows = rows.cpu()
         if rows.dtype == row.dtype and rows.shape[1] == row.shape[1] and given is None:
-            found = fingerprints(rows)
+            found = numbered.of(rows)
             given = found if len(set(found)) == count and set(found) == set(numbers) else None
         if rows.shape[1] == target.shape[1] and label is None:
             found = fingerprints(rows.to(torch.float32))
@@ -558,9 +586,6 @@ def _torn(row: torch.Tensor, target: torch.Tensor, leaves: list[torch.Tensor], c
     return sum(label[at[number]] != value for number, value in zip(numbers, wanted, strict=True)) / count
 
 
-def _numbers(rows: list[torch.Tensor], count: int) -> list[int]:
-    """One number per sample, equal where all its elements are."""
-    tables = [fingerprints(item) for item in rows]
-    if len(tables) == 1:
-        return tables[0]
-    return [hash(item) for item in zip(*tables, strict=True)] if tables else [0] * count
+def _is(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same memory."""
+    return a.data_ptr() == b.data_ptr() and a.dtype == b.dtype and a.numel() == b.numel()
