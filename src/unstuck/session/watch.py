@@ -119,7 +119,8 @@ def watch(
         optimizer: watch only this optimiser's steps, or those of several; all of the model's if it is left out.
         out: folder for the recording, the report and incidents; nothing is written if it is left out.
         on_nonfinite: at a loss, gradient or parameter that turns NaN or infinite ``continue`` the loop, or ``stop`` it
-            by a ``SystemExit`` with exit code 3, as ``unstuck run`` does.
+            by a ``SystemExit`` with exit code 3, as ``unstuck run`` does; or ``skip-step``: drop the step, so that
+            weights, buffers, optimiser and loss scaler are as if its batch had not been (stops after ten in a row).
         every_gradient: record all gradient norms at every step; otherwise as often as 1 % of a step's time allows.
         budget: seconds that trials on copies may take when the watch is closed, where something is suspected; 0 for
             none.
