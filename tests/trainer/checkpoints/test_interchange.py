@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 import unstuck
 from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, data, loader
@@ -151,14 +151,14 @@ def test_lightnings_goes_on_here_as_if_it_had_run_through(hook: str, at: int, tm
     assert resumed.steps == through.steps[len(through.steps) - len(resumed.steps) :]
 
 
-def test_shuffled_order_of_lightning_is_told_with_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shuffled", [{"shuffle": True}, {"sampler": WeightedRandomSampler(torch.ones(24), 24)}])
+def test_shuffled_order_of_lightning_is_told_with_numbers(shuffled: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "a.ckpt"
     train(THEIRS, 2, save=("on_train_batch_end", 8, path))
     trainer = unstuck.Trainer(**QUIET, max_epochs=2)
     module = make_module(OURS)
-    shuffled = DataLoader(data(), batch_size=4, shuffle=True)
     with pytest.warns(UserWarning, match="after 2 batches of epoch 1") as caught:
-        trainer.fit(module, shuffled, loader(8, shuffle=False), ckpt_path=path)
+        trainer.fit(module, DataLoader(data(), batch_size=4, **shuffled), loader(8, shuffle=False), ckpt_path=path)
     message = str(caught[0].message)
     assert "remaining 4 of 6 batches" in message and "up to 8 samples" in message
     assert module.steps == [(1, index) for index in range(2, 6)]

@@ -14,7 +14,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.checkpoints.random_state import restore
@@ -129,7 +135,7 @@ def _pass_over_indices(run: Run, resumption: Resumption) -> Iterator[Any]:
 def _doubt(run: Run, resumption: Resumption) -> str | None:
     """Why the order of the data can't be continued, None if it can."""
     combined, states, done = run.train.combined, resumption.own.get("pass"), resumption.position.batches
-    shuffled = [loader for loader in combined.flattened if is_shuffled(loader)]
+    shuffled = [loader for loader in combined.flattened if _draws_at_random(loader)]
     if states is None and shuffled:
         return "the checkpoint doesn't hold the random state with which it was shuffled"
     saved = resumption.own.get("training_batches", run.progress.num_training_batches)
@@ -138,6 +144,11 @@ def _doubt(run: Run, resumption: Resumption) -> str | None:
     if combined.mode == "max_size_cycle" and any(length_of(loader) < done for loader in shuffled):
         return "a shorter loader was begun anew in between, with random numbers that aren't known any more"
     return None
+
+
+def _draws_at_random(loader: Any) -> bool:
+    sampler = getattr(loader, "sampler", None)
+    return is_shuffled(loader) or isinstance(sampler, (WeightedRandomSampler, SubsetRandomSampler))
 
 
 def _tell(run: Run, done: int, doubt: str | None) -> None:
