@@ -118,6 +118,8 @@ def geometry(tensor: torch.Tensor) -> Geometry:
 
 def strided(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor that holds the values: itself, a sparse tensor's values, or None where there is none to look at."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return None  # what vmap or grad has wrapped has no memory of its own
     if tensor.layout is torch.strided:
         return tensor if tensor.device.type != "meta" and not tensor.is_quantized else None
     if tensor.layout is torch.sparse_coo:
