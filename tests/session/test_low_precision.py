@@ -68,7 +68,7 @@ def test_a_skipped_step_that_is_bad_in_float32_too_keeps_its_code(tmp_path: Path
 
 
 def test_a_scaler_that_looks_for_its_scale_is_healthy_and_its_run_unchanged(tmp_path: Path) -> None:
-    program = SCALED.format(scale=2.0**21, bad=-1, body="loss = y.float().pow(2).mean() * 8")
+    program = SCALED.format(scale=2.0**26, bad=-1, body="loss = y.float().pow(2).mean() * 8")
     run = watch(program, tmp_path)
     assert run.namespace["skips"] > 2
     assert loud(run) == []

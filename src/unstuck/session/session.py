@@ -120,8 +120,9 @@ class Session:
         dropping: list[Listener] = []
         self._policy: Dropping | None = None
         if drops:
-            self._policy = policy = Dropping(self._guard, self.recording, self._stop_at_incident, options.decide_on_device)
-            live.insert(0, DroppingEnds(policy, self.recording, self._stop_at_incident))
+            stop = self._stop_at_incident
+            self._policy = policy = Dropping(self._guard, self.recording, stop, options.decide_on_device)
+            live.insert(0, DroppingEnds(policy, self.recording, stop))
             dropping.append(policy)
         half: list[Any] = []
         if options.trace_step is None:

@@ -41,6 +41,8 @@ def rule(recording: Recording) -> list[Finding]:
     empty = [item for item in orders if item.judged >= FEWEST and item.bare >= item.judged]
     if not passes and empty and len(empty) == sum(item.steps > 0 for item in orders):
         return [_no_backward(recording, record, max(empty, key=lambda item: item.steps))]
+    if any(item.skipped for item in recording.scalers):
+        return []  # the program does step: its loss scaler has dropped the steps
     for order in orders:
         if order.steps == 0 and order.fed >= FEWEST and _stand_still(record, order):
             return [_never_stepped(record, orders, order)]
