@@ -95,9 +95,13 @@ def _trained(graph: Graph) -> list[Layer]:
 
 
 def _spread(graph: Graph, anatomy: Anatomy, layer: Layer) -> float | None:
-    path, _, name = (layer.weight or "").rpartition(".")
-    found = next((part.spread.get(name) for part in anatomy.parts if part.path == path), None)
+    found = _spreads(anatomy, layer)
     return None if found is None else found[graph.unit_dimension(layer)]
+
+
+def _spreads(anatomy: Anatomy, layer: Layer) -> tuple[float, float] | None:
+    path, _, name = (layer.weight or "").rpartition(".")
+    return next((part.spread.get(name) for part in anatomy.parts if part.path == path), None)
 
 
 def _stays(recording: Recording, graph: Graph, later: list[Anatomy], layer: Layer) -> bool:
@@ -110,7 +114,10 @@ def _stays(recording: Recording, graph: Graph, later: list[Anatomy], layer: Laye
     if leaf is not None and leaf.low == leaf.high == 0.0:
         return True  # any gradient would show as a spread of about 1
     moved = _moved(recording, layer.weight)
-    return spreads[-1] <= ALIKE if moved is None else moved > 0.0 and spreads[-1] <= OF_MOVEMENT * moved
+    if moved is None or moved == 0.0:  # of a sample of its elements, which may all belong to an input that is always 0
+        began = _spreads(graph.anatomy, layer)
+        return spreads[-1] <= ALIKE and any(_spreads(item, layer) != began for item in later)
+    return spreads[-1] <= OF_MOVEMENT * moved
 
 
 def _moved(recording: Recording, parameter: str | None) -> float | None:
