@@ -1,4 +1,4 @@
-"""Images with a blank margin into a classifier whose weights all begin at 0.05: the weights of the margin never move."""
+"""Images with a blank margin into a classifier whose weights all begin at 0.05: the margin's weights never move."""
 
 import torch
 from torch import nn
