@@ -425,7 +425,7 @@ class Connections:
     ) -> list[_Root]:
         inner = {id(child) for module in living.values() for child in module.children()}
         tops = [module for identity, module in living.items() if identity not in inner]
-        tops = [module for module in tops if next(module.parameters(), None) is not None]
+        tops = [module for module in tops if next(module.parameters(), None) is not None and not self._is_out(module)]
         models = find_models(frame, list(self._guard.optimizers.values()), tops)
         trained = {id(module): name for name, module in models.items()}
         names = {id(module): name for name, module in reversed(named)}
@@ -448,6 +448,15 @@ class Connections:
             if root.home == "hidden":
                 root.name = self._hidden_path(root.name, prefixes)
         return found
+
+    def _is_out(self, module: torch.nn.Module) -> bool:
+        """Whether a module was a part of a model that goes on without it; somebody may still hold it."""
+        for parameter in module.parameters():
+            entry = self._known.get(id(parameter))
+            root = None if entry is None or entry.root is None else entry.root()
+            if root is None or root is module or any(item is root for item in module.modules()):
+                return False
+        return True
 
     def _hidden(self, living: dict[int, torch.nn.Module], wanted: set[int]) -> dict[int, str]:
         """Modules that lie in a list or dictionary of another module, by what :meth:`_hidden_path` reads."""
