@@ -163,7 +163,6 @@ class Trainer:
         use_distributed_sampler: bool = True,
         profiler: Any = None,
         detect_anomaly: bool | Literal["replay"] = False,
-        on_nonfinite: Literal["warn", "skip-step"] = "warn",
         barebones: bool = False,
         plugins: Any = None,
         sync_batchnorm: bool = False,
@@ -172,6 +171,7 @@ class Trainer:
         enable_autolog_hparams: bool = True,
         model_registry: str | None = None,
         isolate_validation: bool = False,
+        on_nonfinite: Literal["warn", "skip-step"] = "warn",
     ) -> None:
         show_messages()
         if barebones:
