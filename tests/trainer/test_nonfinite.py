@@ -339,7 +339,14 @@ def test_a_validation_loss_is_told_with_loader_and_batch(logs: bool, tmp_path: P
         warnings.simplefilter("always")
         trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0).fit(module, loader(), [loader(4), loader(4)])
     (text,) = [str(item.message) for item in caught if "numerics" in str(item.message)]
-    parts = (f"test_nonfinite.py:{line_of('VALIDATION')}", "op log", "loader 1", "batch 2", "epoch 0", "validation_step")
+    parts = (
+        f"test_nonfinite.py:{line_of('VALIDATION')}",
+        "op log",
+        "loader 1",
+        "batch 2",
+        "epoch 0",
+        "validation_step",
+    )
     assert [part for part in parts if part not in text] == []
     assert len(module.losses) == 24
     with pytest.raises(NonFiniteError) as error:

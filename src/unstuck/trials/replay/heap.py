@@ -47,8 +47,11 @@ _OPAQUE = (
     BuiltinFunctionType, torch.dtype, torch.device, torch.Size, np.generic, np.dtype,
 )  # fmt: skip
 
-_SHARED = {"threading", "_thread", "queue", "_queue", "multiprocessing", "concurrent", "asyncio", "logging"}
-"""Packages whose objects belong to several threads or processes: putting them back would undo the others' work."""
+_SHARED = {
+    "threading", "_thread", "queue", "_queue", "multiprocessing", "concurrent", "asyncio", "logging",
+    "_pytest", "pluggy",
+}  # fmt: skip
+"""Packages whose objects belong to several threads, processes or tests: others' work must not be undone."""
 
 
 _CONNECTIONS = {"sqlite3", "socket", "_socket", "ssl", "http.client", "subprocess"}
