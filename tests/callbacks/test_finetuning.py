@@ -39,7 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=",".join)
 def test_backbone_as_in_lightning(options: dict[str, Any]) -> None:
     own, reference = BackboneFinetuning(**options), ReferenceBackbone(**options)
     ours = run(OURS, with_backbone, max_epochs=5, callbacks=[own])

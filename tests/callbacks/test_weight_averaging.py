@@ -45,7 +45,9 @@ AVERAGES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), AVERAGES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"), AVERAGES, ids=lambda value: value if isinstance(value, str) else ",".join(value)
+)
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_average_is_lightnings(name: str, options: dict[str, Any], accumulate: int) -> None:
     outcomes = [

@@ -29,6 +29,9 @@ from unstuck.record.batches import IndexPart, PairingProbe, ScaleProbe
 __all__ = ["Arrays", "count_turned", "depends_on_tokens", "probe_pairing", "probe_scale"]
 
 _SAMPLES = 600
+_UNIQUE = 0.9
+"""Part of an array's rows that differ from all others, from which on a place in it is a sample's own."""
+
 _FEWEST = 64
 _MOVES = (-3, -2, -1, 1, 2, 3)
 _ROUNDS = 8
@@ -217,6 +220,8 @@ def _as_they_stand(
         if flat.shape[1] != rows.shape[1] or array.is_complex() or len(array) > 200_000:
             continue
         places = {number: place for place, number in enumerate(fingerprints(flat.to(torch.float32)))}
+        if len(places) < _UNIQUE * len(array):
+            continue  # where an input stands several times, which of its targets was meant can't be told
         at = [places.get(number, -1) for number in wanted]
         used = torch.tensor([place >= 0 for place in at])
         if int(used.sum()) < _FEWEST:
