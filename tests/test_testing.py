@@ -51,7 +51,7 @@ class OverBatch(nn.Module):
 
 def test_overfits(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     assert_overfits(network(), batch, nn.CrossEntropyLoss(), lambda items: torch.optim.Adam(items, lr=1e-2))
-    with pytest.raises(AssertionError, match="a learning rate of .* learns"):
+    with pytest.raises(AssertionError, match=r"a learning rate of .* learns"):
         assert_overfits(network(), batch, nn.CrossEntropyLoss(), lambda items: torch.optim.SGD(items, lr=1e-6))
 
 

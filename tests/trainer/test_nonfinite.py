@@ -287,9 +287,10 @@ def test_the_modes_of_detect_anomaly(tmp_path: Path) -> None:
     with pytest.raises(MisconfigurationException, match="replay"):
         trainer(tmp_path, detect_anomaly="always")
     torch.manual_seed(1)
-    with warnings.catch_warnings(record=True) as caught, pytest.raises(RuntimeError, match="returned nan"):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trainer(tmp_path, detect_anomaly=True).fit(Faulty("sqrt"), loader())
+        with pytest.raises(RuntimeError, match="returned nan"):
+            trainer(tmp_path, detect_anomaly=True).fit(Faulty("sqrt"), loader())
     (text,) = [str(item.message) for item in caught if "numerics" in str(item.message)]
     assert f"test_nonfinite.py:{line_of('SQRT')}" in text and "batch 5" in text
 

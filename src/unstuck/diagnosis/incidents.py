@@ -20,7 +20,7 @@ def all_incidents(recording: Recording) -> list[IncidentRecord]:
 
 
 def severity_of(recording: Recording, incident: IncidentRecord) -> Severity:
-    """An error; a warning in an evaluation, which spoils no weights; worth knowing where a loss scaler drops the step."""
+    """An error; a warning in an evaluation, which spoils no weights; mere information where a scaler drops the step."""
     if incident.kind == "evaluation":
         return Severity.WARNING
     return Severity.ERROR if any(item is incident for item in recording.incidents) else Severity.INFO

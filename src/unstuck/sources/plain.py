@@ -193,9 +193,9 @@ class PlainSource:
         if _compiling():
             return None
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        asked = closure is not None and self._wants_closures()
+        asked = self._wants_closures()
         self._bus.step_begins(optimizer, closure, sys._getframe(1))
-        if not asked:
+        if closure is None or not asked:
             return None
         # a trainer's closure that prepares gradients which are there already: what it leaves is what the step takes
         told = self._wrap_closure(optimizer, closure)

@@ -307,9 +307,9 @@ class Trainer:
             self.callbacks.append(RichModelSummary())
 
     def _add_overfit_verdict(self) -> None:
-        if self._settings.limits.overfit is not None and not self._settings.barebones:
-            if not _named(self.callbacks, "OverfitVerdict"):
-                self.callbacks.append(OverfitVerdict())
+        wanted = self._settings.limits.overfit is not None and not self._settings.barebones
+        if wanted and not _named(self.callbacks, "OverfitVerdict"):
+            self.callbacks.append(OverfitVerdict())
 
     def _announce(self) -> None:
         """Tells what was read in which way and what is off."""

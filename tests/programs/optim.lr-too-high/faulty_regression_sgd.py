@@ -6,7 +6,9 @@ from torch import nn
 
 class Regression:
     def __init__(self, inputs, width, rate):
-        self.model = nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+        self.model = nn.Sequential(
+            nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+        )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=0.9)  # fault
 
     def step(self, x, y):

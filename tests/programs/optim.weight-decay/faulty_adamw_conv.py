@@ -6,7 +6,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def build():
-    return nn.Sequential(nn.Conv1d(1, 16, 5), nn.ReLU(), nn.Conv1d(16, 16, 5), nn.ReLU(), nn.Flatten(), nn.Linear(384, 3))
+    return nn.Sequential(
+        nn.Conv1d(1, 16, 5), nn.ReLU(), nn.Conv1d(16, 16, 5), nn.ReLU(), nn.Flatten(), nn.Linear(384, 3)
+    )
 
 
 torch.manual_seed(1)

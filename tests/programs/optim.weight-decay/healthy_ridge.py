@@ -1,4 +1,4 @@
-"""A strong decay on purpose: few samples, many inputs, most of them noise; the loss rests where ridge regression does."""
+"""A strong decay on purpose: few samples, many inputs, mostly noise; the loss rests where ridge regression does."""
 
 import torch
 from torch import nn
