@@ -39,10 +39,15 @@ from unstuck.record.recording import Recording
 
 __all__ = ["Batches"]
 
-_FIRST = 200
+_FIRST = 40
 """First passes that are all looked at."""
 
-_PART = 2.5
+_EARLY = (200, 0.06)
+"""Up to so many passes, as many as this share of a step's time allows."""
+
+_PART = 0.8
+"""Part of the usual share afterwards."""
+
 _LOADERS = 32
 _PLACES = 4
 """Backward calls of a program that are told apart."""
@@ -123,7 +128,7 @@ class Batches:
     def __init__(self, recording: Recording, guard: Guard) -> None:
         self._recording = recording
         self._guard = guard
-        self._pace = Pace(_FIRST, _PART)
+        self._pace = Pace(_FIRST, _PART, early=_EARLY)
         self._due = True
         self._made_at: WeakKeyDictionary[Any, tuple[Frame, ...]] = WeakKeyDictionary()
         self._iterations: WeakKeyDictionary[Any, _Iteration] = WeakKeyDictionary()

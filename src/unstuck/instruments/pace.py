@@ -27,9 +27,17 @@ class Pace:
         part: fraction of the whole share that this measurement gets.
         always: measure at every step.
         floor: seconds per step that are allowed however short the step is.
+        early: (steps, share of a step): after the ``first`` measurements and up to so many steps this share holds.
     """
 
-    def __init__(self, first: int, part: float = 1.0, always: bool = False, floor: float = 0.0) -> None:
+    def __init__(
+        self,
+        first: int,
+        part: float = 1.0,
+        always: bool = False,
+        floor: float = 0.0,
+        early: tuple[int, float] = (0, 0.0),
+    ) -> None:
         self.taken = 0
         self._usual = 0.0
         self._debt = 0.0
@@ -37,10 +45,13 @@ class Pace:
         self._part = part
         self._always = always
         self._floor = floor
+        self._early = early
+        self._steps = 0
         self._countdown = 0
 
     def due(self) -> bool:
         """Whether to measure now; to be asked once per step."""
+        self._steps += 1
         self._countdown -= 1
         return self._countdown < 0
 
@@ -62,7 +73,10 @@ class Pace:
         self._debt += seconds
         self._countdown = 0
         if not self._always and self.taken >= self._first and step_seconds > 0.0:
-            allowed = max(self._floor, self._part * share_of(step_seconds) * step_seconds)
+            share = self._part * share_of(step_seconds)
+            if self._steps < self._early[0]:
+                share = self._early[1]
+            allowed = max(self._floor, share * step_seconds)
             self._countdown = max(0, math.ceil(self._debt / allowed) - 1)
         self._debt = 0.0
 
