@@ -8,7 +8,7 @@ import pytest
 
 from tests.session.watching import Watched, watch
 from unstuck.diagnosis import judge
-from unstuck.diagnosis.rules import numerics_scaler_stuck
+from unstuck.diagnosis.rules import numerics_scaler_stuck, optim_exploding_gradient
 from unstuck.findings import Severity
 from unstuck.record.recording import load_recording
 from unstuck.session import SessionOptions
@@ -81,8 +81,11 @@ def test_a_stack_that_explodes_at_its_first_step(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    assert loud(run)[0] == "optim.exploding-gradient"
-    assert run.finding.where.line == run.line_of("# HERE") and run.finding.where.step == 0
+    # the weights that it begins with are the cause, the explosion what follows
+    assert loud(run)[0] == "model.bad-init-scale"
+    assert "optim.exploding-gradient" in run.finding.symptoms
+    (explosion,) = optim_exploding_gradient.rule(run.session.recording)
+    assert explosion.where.line == run.line_of("# HERE") and explosion.where.step == 0
 
 
 def test_weights_that_begin_at_zero_are_no_explosion(tmp_path: Path) -> None:
