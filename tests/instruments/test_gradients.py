@@ -102,7 +102,11 @@ def test_norms_of_any_shapes_and_formats(shapes: list[tuple[int, ...]], dtypes: 
         same(told[:FIRST_PARAMETER], [math.hypot(*(norm for norm in norms if norm == norm)), applied], 1e-4)
 
 
-@pytest.mark.parametrize("how", ["norm", "value", "groups", "infinity norm", "none"])
+def total(model: nn.Module) -> torch.Tensor:
+    return nn.utils.get_total_norm([item.grad for item in model.parameters() if item.grad is not None])
+
+
+@pytest.mark.parametrize("how", ["norm", "value", "groups", "infinity norm", "norm given", "none"])
 def test_norms_are_those_before_clipping(how: str) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
@@ -114,6 +118,7 @@ def test_norms_are_those_before_clipping(how: str) -> None:
             nn.utils.clip_grad_norm_(model[2].parameters(), 1e-3),
         ],
         "infinity norm": lambda: nn.utils.clip_grad_norm_(model.parameters(), 0.002, norm_type=math.inf),
+        "norm given": lambda: nn.utils.clip_grads_with_norm_(model.parameters(), 0.01, total(model)),
         "none": lambda: None,
     }[how]
     with session() as watching:

@@ -112,6 +112,23 @@ def test_a_clipping_function_taken_before_is_seen() -> None:
     assert clip.norms.buckets[-1].last[0] == pytest.approx(norm.item())
 
 
+@pytest.mark.skipif(not hasattr(nn.utils, "clip_grads_with_norm_"), reason="from torch 2.6 on")
+def test_clipping_by_a_norm_that_is_known_is_seen_and_left_as_it_was() -> None:
+    before = nn.utils.clip_grads_with_norm_
+    model, optimizer = training()
+    with unstuck.watch(model, optimizer) as watch:
+        for _ in range(3):
+            model(torch.randn(8, 4)).pow(2).mean().backward()
+            norm = nn.utils.get_total_norm([item.grad for item in model.parameters()])
+            nn.utils.clip_grads_with_norm_(model.parameters(), 1e-3, norm)
+            optimizer.step()
+            optimizer.zero_grad()
+    (clip,) = watch.recording.clips
+    assert (clip.calls, clip.fresh, clip.limit) == (3, 3, 1e-3)
+    assert clip.norms.buckets[-1].last[0] == pytest.approx(norm.item())
+    assert nn.utils.clip_grads_with_norm_ is before
+
+
 def short_session() -> weakref.ref[Session]:
     model, optimizer = training()
     with unstuck.watch(model, optimizer) as watch:

@@ -289,9 +289,6 @@ class GradientMonitor(Callback):
         if not held:
             return None
         norms = norms_of([item.grad for _, item in held], self.norm_type)
-        scale = self._trainer.precision_plugin.gradient_scale(optimizer)
-        if scale is not None:
-            norms = [norm / scale.to(norm.device) for norm in norms]
         total = total_of(norms, self.norm_type)
         session = self._session() if self.norm_type == 2.0 else None
         if session is not None:

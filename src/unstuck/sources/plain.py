@@ -97,6 +97,9 @@ class PlainSource:
         if hasattr(torch.nn.utils.clip_grad, "_clip_grads_with_norm_"):
             # what a reference to the function from before the patch still calls
             patch(torch.nn.utils.clip_grad, "_clip_grads_with_norm_", self._wrap_inner_clip)
+        if hasattr(torch.nn.utils, "clip_grads_with_norm_"):
+            # the same function under its public name
+            patch(torch.nn.utils, "clip_grads_with_norm_", self._wrap_inner_clip)
         scaler = torch.amp.GradScaler
         patch(scaler, "scale", self._wrap_scale)
         patch(scaler, "unscale_", self._wrap_unscale)

@@ -140,16 +140,22 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         optimizer: Optimizer | LightningOptimizer,
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
+        *,
+        error_if_nonfinite: bool = False,
     ) -> None:
-        """Clips the gradients of an optimiser's parameters.
+        """Clips the gradients of an optimiser's parameters. They are unscaled first if a loss scaler has scaled them.
 
         Args:
             optimizer: whose parameters.
             gradient_clip_val: the largest norm or absolute value; None: the Trainer's.
             gradient_clip_algorithm: "norm" or "value"; None: the Trainer's, "norm" without one.
+            error_if_nonfinite: whether gradients that aren't finite are an error. A loss scaler, which tries scales
+                that are too large, would have dropped that step.
 
         Raises:
             MisconfigurationException: a value other than the Trainer's own, or an unknown algorithm.
+            RuntimeError: asked for by ``error_if_nonfinite``, before any gradient is clipped; or gradients that can't
+                be clipped under a loss scaler.
         """
         trainer = self.trainer
         given = trainer.gradient_clip_val
@@ -175,7 +181,11 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             raise MisconfigurationException(
                 f"`gradient_clip_algorithm={gradient_clip_algorithm!r}` is neither 'norm' nor 'value'."
             )
-        trainer.precision_plugin.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        if gradient_clip_val > 0:
+            trainer.precision_plugin.unscale(optimizer)
+        trainer.precision_plugin.clip_gradients(
+            optimizer, gradient_clip_val, gradient_clip_algorithm, error_if_nonfinite=error_if_nonfinite
+        )
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Runs the backward pass in manual optimisation: scaled as the precision needs it, with the hooks around it.

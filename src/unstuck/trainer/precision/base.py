@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -9,6 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from unstuck.measure.gradient_norms import norms_of, total_of
 
 __all__ = ["ClipObserver", "Precision"]
 
@@ -94,13 +97,26 @@ class Precision:
     def check_clipping(self, optimizer: Optimizer) -> None:
         """Raises if the gradients of this optimiser can't be clipped in this precision."""
 
-    def clip_gradients(self, optimizer: Any, clip_val: float | None, algorithm: Any = None) -> None:
+    def unscale(self, optimizer: Any) -> None:
+        """Makes scaled gradients those of the loss itself before the optimiser's step, unless they are already.
+
+        Args:
+            optimizer: whose gradients, maybe wrapped.
+        """
+
+    def clip_gradients(
+        self, optimizer: Any, clip_val: float | None, algorithm: Any = None, error_if_nonfinite: bool = False
+    ) -> None:
         """Clips the gradients of an optimiser's parameters.
 
         Args:
             optimizer: whose parameters.
             clip_val: the largest norm, or the largest absolute value; None or not above 0: nothing is done.
             algorithm: "norm" (the 2-norm of all gradients as one vector; the default) or "value" (each element).
+            error_if_nonfinite: whether gradients that aren't finite are an error, before anything is clipped.
+
+        Raises:
+            RuntimeError: asked for by ``error_if_nonfinite``, as by torch's own clipping.
         """
         if clip_val is None or clip_val <= 0:
             return
@@ -113,6 +129,8 @@ class Precision:
         observers = self.clip_observers
         known = [observer.clipping_begins(optimizer, algorithm) for observer in observers]
         norm = next((norm for norm in known if norm is not None), None)
+        if error_if_nonfinite:
+            _refuse_nonfinite(parameters, norm)
         if algorithm != "norm":
             torch.nn.utils.clip_grad_value_(parameters, clip_val)
         elif norm is not None and hasattr(torch.nn.utils.clip_grad, "_clip_grads_with_norm_"):
@@ -123,13 +141,20 @@ class Precision:
         for observer in observers:
             observer.clipped(optimizer, algorithm, clip_val, norm)
 
-    def gradient_scale(self, optimizer: Optimizer) -> Tensor | None:
-        """What the gradients of an optimiser are multiplied with in ``on_before_optimizer_step``; None: nothing."""
-        return None
-
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold to go on exactly."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes back what :meth:`state_dict` gave."""
+
+
+def _refuse_nonfinite(parameters: list[Any], norm: Tensor | None) -> None:
+    """Raises if the norm of all gradients, computed here if it isn't known, isn't finite."""
+    if norm is None:
+        norm = total_of(norms_of([parameter.grad for parameter in parameters], 2.0), 2.0)
+    if not math.isfinite(float(norm)):
+        raise RuntimeError(
+            f"The total norm of the gradients is {float(norm)}, so they aren't clipped"
+            " (`clip_gradients(error_if_nonfinite=True)`)."
+        )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import OptState
 from torch.optim import LBFGS, Optimizer
 
 from unstuck.errors import MisconfigurationException
@@ -39,6 +40,8 @@ class MixedPrecision(Precision):
         if precision == "16-mixed" and scaler is None:
             scaler = torch.amp.GradScaler(device)
         self.scaler = scaler
+        self._scaled_losses = 0
+        self._unscaled_at: dict[int, int] = {}
 
     def autocast_context_manager(self) -> torch.autocast:
         """A fresh context for the forward pass.
@@ -59,6 +62,7 @@ class MixedPrecision(Precision):
     def scale(self, loss: Tensor) -> Tensor:
         if self.scaler is None:
             return loss
+        self._scaled_losses += 1
         scaled: Tensor = self.scaler.scale(loss)
         return scaled
 
@@ -80,15 +84,18 @@ class MixedPrecision(Precision):
         if closure is not None:
             loss = closure()
             if loss is None:
-                # A skipped step has no gradients to unscale.
+                # A skipped step has no gradients to unscale; what clipping has unscaled isn't stepped.
                 before_step(optimizer)
+                if self._unscaled_at.pop(id(optimizer), None) is not None:
+                    scaler._per_optimizer_states.pop(id(optimizer))
                 return None
-        if not _unscales_itself(optimizer):
-            scaler.unscale_(optimizer)
+        # What a closure has just computed is scaled; without one the gradients may have been clipped already.
+        self._unscale(optimizer, again=closure is not None)
         before_step(optimizer)
         scale = scaler.get_scale()
         result = scaler.step(optimizer, **kwargs)
-        scaler.update()
+        self._unscaled_at.pop(id(optimizer), None)
+        self._update(optimizer)
         # A scaler lowers its scale exactly when it has dropped the step.
         self.skipped_step = scaler.get_scale() < scale
         return result
@@ -101,11 +108,42 @@ class MixedPrecision(Precision):
                 " them itself inside of its step. Make it with `fused=False`."
             )
 
-    def gradient_scale(self, optimizer: Optimizer) -> Tensor | None:
-        if self.scaler is None or not _unscales_itself(optimizer):
-            return None
-        scale: Tensor | None = self.scaler._scale
-        return scale
+    def unscale(self, optimizer: Any) -> None:
+        if self.scaler is None:
+            return
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+        if self._unscaled_at.get(id(optimizer), self._scaled_losses) != self._scaled_losses:
+            raise RuntimeError(
+                "Gradients were clipped, and so unscaled, before another backward pass added scaled ones. With"
+                " precision='16-mixed' clip once, after the last backward pass before the optimizer's step."
+            )
+        self._unscale(optimizer, again=False)
+
+    def _unscale(self, optimizer: Optimizer, again: bool) -> None:
+        """Unscales the gradients, in the pass in which the scaler looks for infinite ones.
+
+        Args:
+            optimizer: whose.
+            again: whether they can't have been unscaled since the last step.
+        """
+        scaler = self.scaler
+        if not scaler.is_enabled():
+            return
+        if again or scaler._per_optimizer_states[id(optimizer)]["stage"] is OptState.READY:
+            scaler.unscale_(optimizer)
+            self._unscaled_at[id(optimizer)] = self._scaled_losses
+
+    def _update(self, optimizer: Optimizer) -> None:
+        """Lets the scaler choose its next scale by what this optimiser's step has met.
+
+        What it knows of the gradients of others that wait for their step, unscaled already, is kept for that.
+        """
+        scaler = self.scaler
+        states = scaler._per_optimizer_states if scaler.is_enabled() else {}
+        waiting = {key: states.pop(key) for key in self._unscaled_at if key in states}
+        scaler.update()
+        if waiting:
+            scaler._per_optimizer_states.update(waiting)
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.scaler is None else self.scaler.state_dict()
