@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import unstuck
 from tests.trainer.side_by_side import OURS, QUIET, base_module, loader
 from unstuck.errors import MisconfigurationException
+from unstuck.trainer.checkpoints.files import load_file
 from unstuck.trainer.precision import MixedPrecision, Precision, select_precision
 
 # The module can validate; most of these fits don't.
@@ -174,6 +176,19 @@ def test_the_scaler_s_state_is_kept() -> None:
     assert MixedPrecision("bf16-mixed", "cpu").state_dict() == {}
     with pytest.raises(MisconfigurationException, match="scaler"):
         MixedPrecision("bf16-mixed", "cpu", torch.amp.GradScaler("cpu"))
+
+
+def test_a_checkpoint_holds_the_scaler_s_state_under_lightning_s_key(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt"
+    trainer = fit(Base(), precision="16-mixed")
+    trainer.scaler.update(512.0)
+    trainer.save_checkpoint(path)
+    state = load_file(path)["MixedPrecision"]
+    assert state == trainer.scaler.state_dict() and state["scale"] == 512.0
+    again = unstuck.Trainer(**QUIET, max_epochs=2, precision="16-mixed")
+    again.fit(Base(), loader(), ckpt_path=path)
+    assert again.scaler.get_scale() == 512.0
+    assert again.scaler.state_dict()["_growth_tracker"] == state["_growth_tracker"] + 6
 
 
 def test_configure_model_makes_layers_in_the_format() -> None:
