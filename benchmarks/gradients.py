@@ -1,20 +1,24 @@
 """Recording the norms of all gradients: every step, and as often as the budget allows, as ratios to the raw loop.
 
-A network of 51 layers of width 64 (104 parameters) under Adam. ``recording`` is the gradients' instrument alone on
-top of what counts steps for it; ``watching`` is a whole session, with the guard against non-finite values.
-Lightning's documented recipe is ``grad_norm`` in ``on_before_optimizer_step``; here only its computation is timed,
-without the logging that costs most of it (see ``gradient_norm_logging``).
+A network of 51 layers of width 64 (104 parameters) under Adam, and one of width 1024 whose gradients exceed the cache.
+``recording`` is the gradients' instrument alone on top of what counts steps for it; ``watching`` is a whole session,
+with the guard against non-finite values. Lightning's documented recipe is ``self.log_dict(grad_norm(self, 2))`` in
+``on_before_optimizer_step``: here its computation alone, and the whole of it as ``gradient_norm_logging`` measures it,
+with the smaller batch of that benchmark.
 """
 
 from __future__ import annotations
 
+import logging
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
+from benchmarks.gradient_norm_logging import by_hand, trained_by
 from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.gradients import Gradients
 from unstuck.instruments.guard import Guard
@@ -26,7 +30,11 @@ from unstuck.signals import Bus
 from unstuck.sources.plain import PlainSource
 
 ROUNDS, STEPS, WARM = 25, 12, 40
-LIMIT_EVERY_STEP, LIMIT_BUDGET = 1.20, 1.03
+LIMIT_EVERY_STEP, LIMIT_BEYOND_CACHE, LIMIT_BUDGET = 1.20, 1.25, 1.03
+NARROW, WIDE = 64, 1024
+BATCH_SIZE = 256
+WIDE_BATCH_SIZE, WIDE_ROUNDS, WIDE_STEPS, WIDE_WARM = 64, 7, 2, 3
+RECIPE_ROUNDS = 5
 
 Watcher = Callable[[], Callable[[], None]]
 """Begins to watch and returns what ends it."""
@@ -74,18 +82,20 @@ def watching(every_step: bool) -> Watcher:
     return begin
 
 
-def network() -> nn.Sequential:
-    """51 hidden layers of width 64 and a head."""
-    layers = [layer for _ in range(51) for layer in (nn.Linear(64, 64), nn.ReLU())]
-    return nn.Sequential(*layers, nn.Linear(64, 10))
+def network(width: int) -> nn.Sequential:
+    """51 hidden layers of a width and a head."""
+    layers = [layer for _ in range(51) for layer in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(width, 10))
 
 
-def loop(between: Callable[[nn.Module], object] | None = None) -> Callable[[int], None]:
+def loop(
+    between: Callable[[nn.Module], object] | None = None, width: int = NARROW, batch: int = BATCH_SIZE
+) -> Callable[[int], None]:
     """A training loop of so many steps; ``between`` is called with the model between backward and step."""
     torch.manual_seed(0)
-    model = network()
+    model = network(width)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    x, y = torch.randn(256, 64), torch.randint(0, 10, (256,))
+    x, y = torch.randn(batch, width), torch.randint(0, 10, (batch,))
 
     def run(steps: int) -> None:
         for _ in range(steps):
@@ -99,30 +109,45 @@ def loop(between: Callable[[nn.Module], object] | None = None) -> Callable[[int]
     return run
 
 
-def measure(ways: dict[str, tuple[Callable[[int], None], Watcher | None]]) -> tuple[float, dict[str, float]]:
+def measure(
+    raw: Callable[[int], None],
+    ways: dict[str, tuple[Callable[[int], None], Watcher | None]],
+    rounds: int = ROUNDS,
+    steps: int = STEPS,
+    warm: int = WARM,
+) -> tuple[float, dict[str, float]]:
     """(milliseconds of a raw step, median ratio of each way), all ways in turn in each round."""
-    raw = loop()
-    raw(WARM)
+    raw(warm)
     times: list[float] = []
     ratios: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, (run, begin) in ways.items():
-            plain = _timed(raw)
+            plain = _timed(raw, steps)
             end = begin() if begin is not None else None
-            run(WARM)
-            watched = _timed(run)
+            run(warm)
+            watched = _timed(run, steps)
             if end is not None:
                 end()
-            plain = 0.5 * (plain + _timed(raw))
+            plain = 0.5 * (plain + _timed(raw, steps))
             times.append(plain)
             ratios[name].append(watched / plain)
     return 1e3 * statistics.median(times), {name: statistics.median(values) for name, values in ratios.items()}
 
 
-def _timed(run: Callable[[int], None]) -> float:
+def _timed(run: Callable[[int], None], steps: int) -> float:
     begin = time.thread_time()
-    run(STEPS)
-    return (time.thread_time() - begin) / STEPS
+    run(steps)
+    return (time.thread_time() - begin) / steps
+
+
+def recipe() -> float:
+    """How many times the raw loop Lightning's documented recipe takes, logging included."""
+    import lightning.pytorch as lightning
+    from lightning.pytorch.utilities import grad_norm
+
+    raw, logged = by_hand(sweeps=False), trained_by(lightning, grad_norm)
+    raw(), logged()
+    return statistics.median(logged() / raw() for _ in range(RECIPE_ROUNDS))
 
 
 def main() -> None:
@@ -138,12 +163,30 @@ def main() -> None:
     try:
         from lightning.pytorch.utilities import grad_norm
     except ImportError:
-        pass
+        compares = False
     else:
+        compares = True
         ways["Lightning's grad_norm, not logged"] = (loop(lambda model: grad_norm(model, 2)), None)
-    milliseconds, found = measure(ways)
+    milliseconds, found = measure(raw, ways)
     limits = {"recording, every step": LIMIT_EVERY_STEP, "recording, by budget": LIMIT_BUDGET}
-    print(f"raw step {milliseconds:.2f} ms")
+    print(f"width {NARROW}: raw step {milliseconds:.2f} ms")
+    _print_rows(found, limits)
+    if compares:
+        warnings.simplefilter("ignore")
+        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+        _print_rows({"Lightning's recipe, logged": recipe()}, {})
+    wide = loop(width=WIDE, batch=WIDE_BATCH_SIZE)
+    every = {"recording, every step": (wide, recording(True))}
+    milliseconds, found = measure(wide, every, WIDE_ROUNDS, WIDE_STEPS, WIDE_WARM)
+    print(f"width {WIDE}, gradients of {_mebibytes(WIDE):.0f} MiB: raw step {milliseconds:.2f} ms")
+    _print_rows(found, {"recording, every step": LIMIT_BEYOND_CACHE})
+
+
+def _mebibytes(width: int) -> float:
+    return sum(item.numel() * item.element_size() for item in network(width).parameters()) / 2**20
+
+
+def _print_rows(found: dict[str, float], limits: dict[str, float]) -> None:
     for name, ratio in found.items():
         limit = limits.get(name)
         print(f"{name:36} {ratio:6.3f}" + ("" if limit is None else f"   limit {limit:.2f}"))
