@@ -108,6 +108,8 @@ def total(model: nn.Module) -> torch.Tensor:
 
 @pytest.mark.parametrize("how", ["norm", "value", "groups", "infinity norm", "norm given", "none"])
 def test_norms_are_those_before_clipping(how: str) -> None:
+    if how == "norm given" and not hasattr(nn.utils, "get_total_norm"):
+        pytest.skip("from torch 2.6 on")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
     clip = {

@@ -117,6 +117,15 @@ def test_manual_clipping_sees_unscaled_gradients(together: bool) -> None:
         assert torch.allclose(own_weight, other_weight, atol=5e-4), name
 
 
+def test_monitored_norms_of_manual_clipping_are_unscaled() -> None:
+    found = []
+    for plugins in (small_scale(), None):
+        trainer = fit(seeded(Manual), plugins=plugins, limit_train_batches=1, callbacks=[GradientMonitor()])
+        found.append({name: float(value) for name, value in trainer.callback_metrics.items() if "grad_" in name})
+    assert found[0] == pytest.approx(found[1], rel=0.05)
+    assert {"grad_2.0_norm_total_0", "grad_2.0_norm_total_1", "grad_2.0_norm_clipped_1"} <= set(found[0])
+
+
 def test_a_scaler_drops_a_step_that_was_clipped_by_hand() -> None:
     class Overflowing(Manual):
         def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
