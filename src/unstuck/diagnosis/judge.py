@@ -56,7 +56,7 @@ from unstuck.diagnosis.rules import (
 from unstuck.findings import Finding
 from unstuck.record.recording import Recording
 
-__all__ = ["RULES", "judge"]
+__all__ = ["RULES", "judge", "ranked"]
 
 Rule = Callable[[Recording], list[Finding]]
 
@@ -121,8 +121,12 @@ _FOLLOWED = {
 
 def judge(recording: Recording) -> list[Finding]:
     """All findings of a recording: the worst first, among equals the deepest cause, then the one that came first."""
-    findings = _with_symptoms([finding for rule in RULES for finding in rule(recording)])
-    return sorted(findings, key=_rank)
+    return ranked([finding for rule in RULES for finding in rule(recording)])
+
+
+def ranked(findings: list[Finding]) -> list[Finding]:
+    """Findings in the order of :func:`judge`, without those that others among them explain."""
+    return sorted(_with_symptoms(findings), key=_rank)
 
 
 def _rank(item: Finding) -> tuple[int, int, bool, int]:

@@ -24,6 +24,9 @@ NOTHING = 0.05
 _PATIENCE = 20
 """Times the steps so far that may be proposed."""
 
+_WARM = 50
+"""Steps after which a loss above that of the start isn't on its way any more: the steps threw it up there."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -64,6 +67,7 @@ def judge_memory(
     accuracy: float | None = None,
     attainable: float | None = None,
     evaluated: float | None = None,
+    ascends: bool = False,
 ) -> Memory:
     """Judge an overfit test.
 
@@ -75,6 +79,7 @@ def judge_memory(
         accuracy: share of samples that are right at the end.
         attainable: the largest that is possible.
         evaluated: loss at the end in evaluation mode, without dropout; the better of the two counts.
+        ascends: the loss has been found to have the wrong sign, so that however it falls nothing is learnt.
 
     Raises:
         ValueError: an empty curve.
@@ -88,7 +93,7 @@ def judge_memory(
     right = accuracy is not None and attainable is not None and accuracy >= attainable - 1e-9
     more = None
     verdict: Literal["memorised", "not memorised", "undecided"]
-    if not math.isfinite(last) or _nothing_to_learn(first, constant, floor):
+    if not math.isfinite(last) or ascends or _nothing_to_learn(first, constant, floor):
         verdict = "not memorised"
     elif learnt is None:
         verdict = "memorised" if right else "undecided"
@@ -128,6 +133,8 @@ def _more_steps(curve: Sequence[float], steps: int, floor: float, top: float) ->
     before = _middle(curve[-2 * quarter : -quarter]) - floor
     after = _middle(curve[-quarter:]) - floor
     if not (before > 0 and after > 0 and after < FALLING * before):
+        return None
+    if steps >= _WARM and after + floor > max(curve[0], top):
         return None
     wanted = (1 - LEARNT) * (top - floor)
     passes = quarter * math.log(wanted / after) / math.log(after / before) if after > wanted else quarter

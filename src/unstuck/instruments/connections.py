@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import linecache
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -137,6 +137,10 @@ class Connections:
     def models(self) -> list[tuple[str, bool, torch.nn.Module]]:
         """(name, whether paths begin with it, module) of the models that optimisers trained at the last look."""
         return [(name, prefixed, module) for name, prefixed, item in self._tops if (module := item()) is not None]
+
+    def take_models(self, models: Iterable[torch.nn.Module]) -> None:
+        """Know models that were given to the watch, although no variable of the user's may hold them."""
+        self._modules.update({id(module): weakref.ref(module) for module in models})
 
     def number_of(self, optimizer: torch.optim.Optimizer) -> int:
         """An optimiser's place among all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 from weakref import WeakSet
@@ -67,7 +67,13 @@ class FirstSteps:
         self._counts: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._known: WeakSet[torch.optim.Optimizer] = WeakSet()
+        self._given: WeakSet[torch.nn.Module] = WeakSet()
         self.seconds = 0.0
+
+    def take(self, models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        """Know from the first pass on what was given to the watch, although no variable of the user's may hold it."""
+        self._given.update(models)
+        self._known.update(optimizers)
 
     @property
     def wants_calls(self) -> bool:
@@ -200,7 +206,7 @@ class FirstSteps:
         return now
 
     def _models(self, frame: FrameType, module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
-        return find_models(frame, list(self._known), [module])
+        return find_models(frame, list(self._known), [module, *self._given])
 
     def _complete(self) -> bool:
         each = _STEPS_EACH if not self._done else 1

@@ -104,7 +104,9 @@ class Session:
             compiles=lambda: self._source.compiles,
             quiet=lambda: self._bus.working or self._source.loading > 0,
         )
+        self._first_steps.take(models, optimizers)
         self._connections = Connections(self.recording, self._guard, self._inventory, constructions)
+        self._connections.take_models(models)
         self._modes = Modes(self.recording, self._guard, self._connections, constructions)
         order = StepOrder(self.recording, self._guard, self._connections)
         wiring: list[Listener] = [] if live else [self._connections, order, self._modes]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from unstuck.diagnosis.judge import ranked
 from unstuck.diagnosis.memorised import Memory, judge_memory
 from unstuck.errors import MisconfigurationException
 from unstuck.findings import Finding, Severity
@@ -22,6 +23,7 @@ from unstuck.trials.overfit.copies import copied_model, copied_optimizer
 from unstuck.trials.overfit.scores import class_targets, hits
 from unstuck.trials.overfit.training import Curve, Pass, Passed, forward_of_pair, run_passes, train
 from unstuck.workflow.batches import chosen_batches, first_batches
+from unstuck.workflow.overfit_causes import causes_at_hand
 from unstuck.workflow.progress import Advance, steps_shown
 
 __all__ = ["OptimizerOrMaker", "OverfitResult", "bounds_over", "copies_of", "overfit", "pass_of"]
@@ -31,7 +33,16 @@ OptimizerOrMaker = torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter
 _FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3)
 """On the learning rate, in the order in which they are tried."""
 
-_LARGEST_FACTOR = 1e7
+_LARGEST_FACTOR = 1e9
+
+_DOWNWARDS = tuple(10.0**-power for power in range(1, 8))
+"""The same where the optimiser's own rate has driven the loss up."""
+
+_WHATEVER_THE_RATE = ("data.constant-input", "data.nonfinite-input", "loss.wrong-sign", "optim.stale-parameters")
+"""Causes that no learning rate makes up for."""
+
+_OF_STEPS_TOO_LARGE = ("model.dead-units", "model.saturated-units", "optim.exploding-gradient")
+"""Findings, and those on numbers that aren't finite, beside which a rate may still be the cause."""
 
 _SETTLED = 0.99
 """Share of the way to the floor after which no further step is needed."""
@@ -136,7 +147,8 @@ def overfit(
         batches: how many of the loader's.
         samples_per_class: choose so many samples of every class instead.
         device: where to train; the model's own if it is left out.
-        sweep: where the batches aren't memorised, try other learning rates.
+        sweep: where the batches aren't memorised, and no cause is found that a rate can't make up for, try other
+            learning rates, and the optimiser without its weight decay.
         max_seconds: for all of it.
         progress: show a bar on a terminal.
 
@@ -158,14 +170,23 @@ def overfit(
         trial = _Trial(model, optimizer, chosen, run, loss_fn, place)
         memory, curve, findings = trial.train(steps, begin + max_seconds, advance)
         rates: list[RateTried] = []
-        if sweep and memory.verdict != "memorised":
-            rates = trial.sweep(max(1, steps // 2), begin + max_seconds, advance)
-    if rates and not any(item.severity is Severity.ERROR for item in findings):
-        findings = (*_rate_finding(memory, curve, rates), *findings)
+        hopeless = any(item.code in _WHATEVER_THE_RATE for item in findings)
+        if sweep and memory.verdict != "memorised" and not hopeless:
+            rates = trial.sweep(max(1, steps // 2), begin + max_seconds, advance, _is_driven_up(memory))
+            found = _rate_finding(memory, curve, rates, findings)
+            if not found and not any(item.learns for item in rates) and _is_unexplained(findings):
+                found = trial.without_decay(memory, curve, steps, begin + max_seconds, advance)
+            findings = tuple(ranked([*found, *findings]))
     return OverfitResult(memory, curve.losses, tuple(rates), findings, time.monotonic() - begin)
 
 
-def _rate_finding(memory: Memory, curve: Curve, rates: Sequence[RateTried]) -> tuple[Finding, ...]:
+def _is_unexplained(findings: Sequence[Finding]) -> bool:
+    return not any(item.severity is Severity.ERROR for item in findings)
+
+
+def _rate_finding(
+    memory: Memory, curve: Curve, rates: Sequence[RateTried], findings: Sequence[Finding]
+) -> tuple[Finding, ...]:
     """What another rate has proved, where the optimiser's own did not learn and another one does."""
     learning = [item for item in rates if item.memory.verdict == "memorised"]
     learning = learning or [item for item in rates if item.learns and item.memory.last < 0.5 * memory.last]
@@ -174,6 +195,8 @@ def _rate_finding(memory: Memory, curve: Curve, rates: Sequence[RateTried]) -> t
     best = _best(learning)
     own = best.rate / best.factor
     high = best.factor < 1
+    if not _is_unexplained([item for item in findings if not (high and _follows_from_steps(item))]):
+        return ()
     return (
         Finding(
             code="optim.lr-too-high" if high else "optim.lr-too-low",
@@ -190,6 +213,10 @@ def _rate_finding(memory: Memory, curve: Curve, rates: Sequence[RateTried]) -> t
             confirmed=True,
         ),
     )
+
+
+def _follows_from_steps(item: Finding) -> bool:
+    return item.code in _OF_STEPS_TOO_LARGE or item.code.startswith("numerics.nonfinite")
 
 
 def _thinned(losses: Sequence[float]) -> list[float]:
@@ -226,12 +253,48 @@ class _Trial:
         model, optimizer = copies_of(self._model, self._optimizer, self._device)
         with watch(model, optimizer, every_gradient=False, budget=0.0) as watching:
             curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
-        return self._judged(model, curve), curve, watching.findings
+        ascends = any(item.code == "loss.wrong-sign" for item in watching.findings)
+        memory = self._judged(model, curve, ascends)
+        at_hand = causes_at_hand(model, optimizer, self._first, memory)
+        known = {item.code for item in at_hand}
+        seen = [item for item in watching.findings if item.code not in known]
+        if "data.nonfinite-input" in known:
+            seen = [item for item in seen if not item.code.startswith("numerics.nonfinite")]
+        return memory, curve, tuple(ranked([*at_hand, *seen]))
 
-    def sweep(self, steps: int, deadline: float, advance: Advance) -> list[RateTried]:
+    def without_decay(
+        self, memory: Memory, curve: Curve, steps: int, deadline: float, advance: Advance
+    ) -> tuple[Finding, ...]:
+        """Train without the optimiser's weight decay, if it has any: what that proves."""
+        model, optimizer = copies_of(self._model, self._optimizer, self._device)
+        decay = max((group.get("weight_decay", 0.0) for group in optimizer.param_groups), default=0.0)
+        if memory.verdict != "not memorised" or not decay > 0 or time.monotonic() > deadline:
+            return ()
+        for group in optimizer.param_groups:
+            group["weight_decay"] = 0.0
+        other = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
+        if self._judged(model, other).verdict != "memorised":
+            return ()
+        return (
+            Finding(
+                code="optim.weight-decay",
+                severity=Severity.ERROR,
+                summary=f"with a weight decay of {decay:.3g} the batches are not learnt (loss {memory.first:.4g} -> "
+                f"{memory.last:.4g}), without it they are (-> {other.losses[-1]:.4g})",
+                evidence={
+                    "weight decay": decay,
+                    "curve": _thinned(curve.losses),
+                    "curve without it": _thinned(other.losses),
+                },
+                remedy="lower the weight decay: 0 to 0.1 is usual",
+                confirmed=True,
+            ),
+        )
+
+    def sweep(self, steps: int, deadline: float, advance: Advance, downwards: bool) -> list[RateTried]:
         """Train with other rates until one memorises."""
         found: list[RateTried] = []
-        waiting = list(_FACTORS)
+        waiting = list(_DOWNWARDS if downwards else _FACTORS)
         while waiting and time.monotonic() < deadline:
             factor = waiting.pop(0)
             model, optimizer = copies_of(self._model, self._optimizer, self._device, factor)
@@ -240,7 +303,7 @@ class _Trial:
             found.append(RateTried(factor, rate, curve.losses, self._judged(model, curve)))
             if found[-1].memory.verdict == "memorised":
                 break
-            if not waiting and factor < _LARGEST_FACTOR and factor == _best(found).factor:
+            if not waiting and not downwards and factor < _LARGEST_FACTOR and factor == _best(found).factor:
                 waiting.append(10 * factor)  # the larger, the better, so far
         return found
 
@@ -250,7 +313,7 @@ class _Trial:
             return False
         return (constant - loss) / (constant - floor) >= _SETTLED
 
-    def _judged(self, model: torch.nn.Module, curve: Curve) -> Memory:
+    def _judged(self, model: torch.nn.Module, curve: Curve, ascends: bool = False) -> Memory:
         accuracy = attainable = evaluated = None
         if curve.ended != "nonfinite":
             last = run_passes(model, self._batches, self._run, training=False)
@@ -265,7 +328,13 @@ class _Trial:
             accuracy,
             attainable,
             evaluated,
+            ascends,
         )
+
+
+def _is_driven_up(memory: Memory) -> bool:
+    """Whether the loss ended well above where it began, although it was finite there."""
+    return math.isfinite(memory.first) and not memory.last <= memory.first + 0.5 * abs(memory.first)
 
 
 def copies_of(

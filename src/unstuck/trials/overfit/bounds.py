@@ -7,6 +7,7 @@ so that conflicting labels show as a floor above zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,11 @@ __all__ = ["Bounds", "bounds_of", "groups_of_equal_inputs"]
 Loss = Callable[[torch.Tensor, Any], torch.Tensor]
 
 _ITERATIONS = 200
+_FAR = 1e3
+"""Standard deviations of a prediction at which a loss is looked at once more."""
+
+_SMALL = 1e-2
+"""Loss at the start below which it is scaled up to be minimised."""
 _BOTTOMLESS = 50.0
 """Standard deviations of a prediction below which a falling loss is taken to have no lower end."""
 
@@ -80,7 +86,8 @@ def _lowest(loss_fn: Loss, output: torch.Tensor, target: Any, groups: torch.Tens
         for through in _forms(output)
         if (loss := _minimised(loss_fn, output.detach(), target, groups.to(output.device), *through)) is not None
     ]
-    return min(found) if found else None
+    # a way without a lower end leaves nothing to go by: outputs may lie between 0 and 1 by chance
+    return min(found) if found and not math.isinf(min(found)) else None
 
 
 Form = tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]
@@ -116,6 +123,7 @@ def _minimised(
     to_output: Callable[[torch.Tensor], torch.Tensor],
     to_free: Callable[[torch.Tensor], torch.Tensor],
 ) -> float | None:
+    """The lowest loss in one form; minus infinity where it has no lower end, None where it can't be found."""
     count = int(groups.max()) + 1
     start = to_free(output.double() if output.dtype != torch.float64 else output)
     sums = torch.zeros((count, *start.shape[1:]), dtype=start.dtype, device=start.device).index_add_(0, groups, start)
@@ -128,9 +136,11 @@ def _minimised(
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         loss = loss_fn(to_output(free)[groups].to(output.dtype), target)
-        loss.backward()
         lowest.append(float(loss.detach()))
-        return loss
+        # its tolerances are absolute: a loss that is scaled down would count as minimised
+        scaled = loss / abs(lowest[0]) if 0.0 < abs(lowest[0]) < _SMALL else loss
+        scaled.backward()
+        return scaled
 
     try:
         optimizer.step(closure)
@@ -142,5 +152,26 @@ def _minimised(
     moved = float((free.detach() - means).abs().nan_to_num(torch.inf).max())
     fallen = finite[0] - min(finite)
     if min(finite) < 0 and moved > _BOTTOMLESS * max(scale, 1.0) and fallen > 10 * max(abs(finite[0]), 1.0):
-        return None  # it would fall for ever
+        return -math.inf  # it would fall for ever
+    if min(finite) < 0 and _falls_far_off(closure, free, means, max(scale, 1.0), min(finite), max(abs(finite[0]), 1.0)):
+        return -math.inf
     return min(finite)
+
+
+def _falls_far_off(
+    loss_at: Callable[[], torch.Tensor],
+    free: torch.Tensor,
+    means: torch.Tensor,
+    scale: float,
+    lowest: float,
+    size: float,
+) -> bool:
+    """Whether predictions far away score much lower still: the search began on a ridge, or its line search gave up."""
+    signs = torch.ones_like(means).flatten()
+    signs[1::2] = -1.0
+    for direction in (signs, -signs, torch.ones_like(signs), -torch.ones_like(signs)):
+        with torch.no_grad():
+            free.copy_(means + _FAR * scale * direction.reshape(means.shape))
+        if float(loss_at().detach()) < lowest - 10 * size:
+            return True
+    return False

@@ -137,9 +137,10 @@ def gradient_health(build: Build, plan: Plan) -> Outcome:
 
 def numerical_check(build: Build, plan: Plan) -> Outcome:
     """One step, operation by operation."""
-    patient = build()
     tracing = _Traced()
-    _fit(patient, plan, max_steps=1, limit_val_batches=0, num_sanity_val_steps=0, callbacks=[tracing])
+    with watch(budget=0.0):  # so that the Trainer doesn't tell of the same value
+        patient = build()
+        _fit(patient, plan, max_steps=1, limit_val_batches=0, num_sanity_val_steps=0, callbacks=[tracing])
     finding = tracing.finding
     told = f"{tracing.ops:,} operations of one step looked at, forward and backward"
     told += "; all finite" if finding is None else f"; {finding.summary}"
