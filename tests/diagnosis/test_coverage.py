@@ -29,5 +29,5 @@ def test_what_had_nothing_to_look_at(tmp_path: Path) -> None:
     tanh = phrases(tmp_path, "nn.Tanh()", 4)
     assert [phrase.partition(":")[0] for phrase in relu] == ["saturated units", "normalisation"]
     assert [phrase.partition(":")[0] for phrase in tanh] == ["dead units", "normalisation", "units that begin alike"]
-    assert [had_nothing_to_see(phrase) for phrase in tanh] == [True, True, False]
+    assert [had_nothing_to_see(phrase) for phrase in tanh] == [True, True, True]
     assert unseen([]) == []

@@ -96,7 +96,7 @@ def test_nothing_wrong_is_one_line() -> None:
 
 
 def test_what_was_not_checked_is_told() -> None:
-    assert "not checked the gradients" in text(report(unchecked=["the gradients", "the data"]))
+    assert "not checked: the gradients" in text(report(unchecked=["the gradients", "the data"]))
 
 
 def test_what_the_model_has_none_of_is_counted_and_no_gap() -> None:

@@ -42,7 +42,8 @@ def test_overhead_per_step(logs: bool) -> None:
         times = trainer_overhead.measure_all(logs, rounds=25)
         return (times["unstuck"] - times["raw"]) / (times["lightning"] - times["raw"])
 
-    assert least(share, trainer_overhead.TARGET) <= trainer_overhead.TARGET
+    target = trainer_overhead.TARGET if logs else trainer_overhead.TARGET_WITHOUT_LOGGING
+    assert least(share, target) <= target
 
 
 def test_logging_all_gradient_norms() -> None:

@@ -9,6 +9,7 @@ from unstuck.record.anatomy import Anatomy
 __all__ = ["had_nothing_to_see", "unseen"]
 
 _NONE = ": the model has no "
+_SHORT = ": the run was too short "
 
 
 def unseen(anatomies: Sequence[Anatomy]) -> list[str]:
@@ -31,10 +32,10 @@ def unseen(anatomies: Sequence[Anatomy]) -> list[str]:
     if anatomies[0].step > 1:
         phrases.append(f"initialisation: watched from step {anatomies[0].step} on only")
     elif len(anatomies) < 2:
-        phrases.append("units that begin alike: the run was too short for a second look")
+        phrases.append(f"units that begin alike{_SHORT}for a second look")
     return phrases
 
 
 def had_nothing_to_see(phrase: str) -> bool:
-    """Whether a check wasn't made only because the model has nothing of the kind: no gap in what was watched."""
-    return _NONE in phrase
+    """Whether a check wasn't made only because the model has nothing of the kind, or the run not enough steps."""
+    return _NONE in phrase or _SHORT in phrase

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from unstuck.diagnosis.optimizing import ADAPTIVE, middle
 from unstuck.record.gradients import OptimizerRecord
+from unstuck.record.order import OrderRecord
 from unstuck.record.recording import Recording
 
 __all__ = ["Course", "course_of", "suspicions", "unusual_settings"]
@@ -80,6 +81,8 @@ def suspicions(recording: Recording, optimizer: int, since: int = 0) -> tuple[st
     """
     course = course_of(recording, since)
     record = recording.optimizers[optimizer]
+    if any(item.judged and item.reworked > 0.5 * item.judged for item in recording.all(OrderRecord)):
+        return ()  # the program makes its gradients itself: what it gives to backward needn't be what it lowers
     if course is None or (recording.incidents and not _diverged(recording, course)):
         return ()
     found = []

@@ -211,6 +211,7 @@ class StepOrder:
         record.judged += 1
         now = self._guard.steps - owner.in_closure  # a step with a closure is judged when it is over
         self._observe(owner)
+        record.reworked += owner.tampered
         step = self._step_site(owner, frame)
         step.count += 1
         if owner.untaken:

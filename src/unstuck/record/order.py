@@ -55,6 +55,7 @@ class OrderRecord:
         cleared_at: line that cleared gradients before a step could take them.
         closure: its steps run a closure.
         manual: steps whose gradients no pass had left: the program sets them itself.
+        reworked: steps whose gradients the program had changed itself, by other means than torch's clipping.
     """
 
     number: int
@@ -78,3 +79,4 @@ class OrderRecord:
     cleared_at: tuple[Frame, ...] = ()
     closure: bool = False
     manual: int = 0
+    reworked: int = 0

@@ -117,7 +117,10 @@ def _tail(report: dict[str, Any], width: int) -> list[Text]:
     unchecked = [literal(phrase) for phrase in phrases if not had_nothing_to_see(phrase)]
     if unchecked:
         more = f" (and {len(unchecked) - 1} more)" if len(unchecked) > 1 else ""
-        shown += _wrap(_labelled("not checked", unchecked[0] + more), width)[:2]
+        if report["findings"]:
+            shown += _wrap(_labelled("not checked", unchecked[0] + more), width)[:2]
+        else:
+            shown += [Text(f"unstuck: not checked: {unchecked[0]}{more}")]
     if report["findings"]:
         if report.get("failure"):
             shown += [_labelled("note", "a part of the watching failed; the report holds its traceback")]

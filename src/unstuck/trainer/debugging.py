@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 from unstuck.errors import NonFiniteError
 from unstuck.messages import global_rank, rank_zero_info
 from unstuck.places import display_path
-from unstuck.trainer.nonfinite import NonfiniteWatcher
-from unstuck.trainer.nonfinite_evaluation import NonfiniteEvaluationWatcher
 from unstuck.trainer.state import TrainerFn
 
 if TYPE_CHECKING:
@@ -41,6 +39,10 @@ def watched(run: Run) -> Iterator[None]:
     if run.settings.barebones:
         yield
         return
+    # what watches is imported when something runs, not with the Trainer
+    from unstuck.trainer.nonfinite import NonfiniteWatcher
+    from unstuck.trainer.nonfinite_evaluation import NonfiniteEvaluationWatcher
+
     session = _active_session()
     desk = _desk(run, session)
     run.evaluation_watcher = NonfiniteEvaluationWatcher(run, desk)
