@@ -39,10 +39,10 @@ from unstuck.record.recording import Recording
 
 __all__ = ["Batches"]
 
-_FIRST = 40
+_FIRST = 100
 """First passes that are all looked at."""
 
-_EARLY = (200, 0.06)
+_EARLY = (200, 0.04)
 """Up to so many passes, as many as this share of a step's time allows."""
 
 _PART = 0.8
