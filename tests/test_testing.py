@@ -60,6 +60,7 @@ def test_all_parameters_train(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     with pytest.raises(AssertionError, match=r"no gradient in 5 steps: forgotten.weight, forgotten.bias"):
         assert_all_parameters_train(Branches(), batch, nn.CrossEntropyLoss())
     assert_all_parameters_train(Branches(), batch, nn.CrossEntropyLoss(), except_for=["forgotten"])
+    assert_all_parameters_train(network(), batch, nn.CrossEntropyLoss(), lambda items: torch.optim.LBFGS(items))
 
 
 def test_a_parameter_that_the_optimizer_does_not_hold(batch: tuple[torch.Tensor, torch.Tensor]) -> None:

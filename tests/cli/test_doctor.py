@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -71,7 +72,7 @@ def shapes():
 
 class Lit(unstuck.LightningModule):
     def __init__(self):
-        super().__init__()
+        super(type(self), self).__init__()
         self.net = network()
 
     def training_step(self, batch, batch_idx):
@@ -86,6 +87,44 @@ class Lit(unstuck.LightningModule):
 
 def lit():
     return Lit(), *data()
+
+
+class Data(unstuck.LightningDataModule):
+    def train_dataloader(self):
+        return data()[0]
+
+    def val_dataloader(self):
+        return data()[1]
+
+
+def with_datamodule():
+    return Lit(), Data()
+
+
+def theirs():
+    import lightning.pytorch as pl
+
+    class Real(pl.LightningModule):
+        __init__ = Lit.__init__
+        training_step = Lit.training_step
+        validation_step = Lit.validation_step
+        configure_optimizers = Lit.configure_optimizers
+
+    return Real(), *data()
+
+
+def interrupted():
+    model = network()
+    calls = 0
+
+    def loss(output, target):
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise KeyboardInterrupt
+        return nn.functional.cross_entropy(output, target)
+
+    return model, data()[0], loss, torch.optim.Adam(model.parameters(), lr=3e-3)
 
 
 def wrong():
@@ -118,7 +157,7 @@ def line_of(mark: str) -> int:
     return next(index for index, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith(f"# {mark}"))
 
 
-@pytest.mark.parametrize("name", ["good", "lit"])
+@pytest.mark.parametrize("name", ["good", "lit", "with_datamodule", "theirs"])
 def test_a_sound_program_passes_every_step(name: str, doctor: Any) -> None:
     status, report, text = doctor(name)
     assert (status, report["findings"], report["skipped"]) == (0, [], [])
@@ -172,3 +211,19 @@ def test_wrong_targets_are_refused(target: str, message: str, doctor: Any, tmp_p
     result = CliRunner().invoke(_unstuck, ["doctor", "--quiet", target], standalone_mode=False)
     with pytest.raises(MisconfigurationException, match=message):
         raise result.exception if result.exception is not None else AssertionError
+
+
+def test_ctrl_c_leaves_the_report_of_what_was_done(doctor: Any, tmp_path: Path) -> None:
+    with pytest.raises(click.Abort):  # what the command line makes the end by SIGINT of
+        doctor("interrupted")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [step["name"] for step in report["steps"]] == ["dry run"]
+    assert report["failure"] == "it was interrupted"
+
+
+def test_a_folder_that_can_not_be_written_is_told_before_the_work(doctor: Any, tmp_path: Path) -> None:
+    from unstuck.errors import RecordError
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="can't write to the output folder"):
+        doctor("good", "--out", "file/below")

@@ -192,3 +192,19 @@ def test_the_callbacks_tune_before_the_fit() -> None:
     assert module.lr == rate.optimal_lr.suggestion()
     assert (size.optimal_batch_size, module.batch_size) == (8, 8)
     assert set(module.seen) == {8}
+
+
+def test_a_test_that_diverges_leaves_no_files_and_no_warning(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = build(unstuck.LightningModule)
+
+    def quartic(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        return (self.net(batch[0]) ** 4).mean() * 1e3
+
+    type(module).training_step = quartic
+    found = Tuner(unstuck.Trainer(max_epochs=1, **QUIET)).lr_find(
+        module, min_lr=1e-3, max_lr=10, num_training=40, early_stop_threshold=None, update_attr=False
+    )
+    assert found is not None
+    assert any(loss != loss or loss == float("inf") for loss in found.results["loss"])
+    assert list(tmp_path.iterdir()) == []  # and no warning, which is an error here

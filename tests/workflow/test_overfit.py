@@ -179,3 +179,23 @@ def generator_of_batches() -> Iterator[Any]:
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(MisconfigurationException, match=message):
         unstuck.overfit(nn.Linear(3, 1), progress=False, **arguments)
+
+
+def test_the_trainer_that_a_module_is_attached_to_is_not_copied() -> None:
+    class Module(unstuck.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(3, 1)
+
+    class Trainer:
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise AssertionError("copied")
+
+    module = Module()
+    module.__dict__["_trainer"] = Trainer()
+    batch = (torch.randn(4, 3), torch.randn(4, 1))
+
+    def step(item: Any, data: Any) -> torch.Tensor:
+        return ((item.net(data[0]) - data[1]) ** 2).mean()
+
+    assert unstuck.overfit(module, batch, step=step, steps=2, sweep=False, progress=False).memory.steps == 2

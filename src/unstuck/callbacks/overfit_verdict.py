@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,8 +17,7 @@ if TYPE_CHECKING:
     from unstuck.session.watch import Watch
     from unstuck.trainer.module import LightningModule
     from unstuck.trainer.trainer import Trainer
-    from unstuck.trials.overfit.bounds import Bounds
-    from unstuck.trials.overfit.capture import CapturedLoss
+    from unstuck.trials.overfit.training import Passed
 
 # The debugger is imported where it is used: a Trainer that doesn't need it is imported without.
 
@@ -88,6 +85,7 @@ class OverfitVerdict(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Judge."""
         from unstuck.diagnosis.memorised import judge_memory
+        from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss
 
         self.on_train_epoch_end(trainer, pl_module)
         if self._watch is not None:
@@ -96,11 +94,12 @@ class OverfitVerdict(Callback):
         if not self._curve:
             return
         captured = _captured(trainer, pl_module, list(self._batches.values()))
-        bounds = _bounds(captured)
-        accuracy, attainable = _accuracy(captured)
-        evaluated = _mean([float(item.value) for item, _ in captured])
+        bounds = bounds_over(captured)
+        accuracy, attainable = accuracy_over(captured)
         steps = max(1, trainer.global_step)
-        self.memory = judge_memory(self._curve, steps, bounds.constant, bounds.floor, accuracy, attainable, evaluated)
+        self.memory = judge_memory(
+            self._curve, steps, bounds.constant, bounds.floor, accuracy, attainable, mean_loss(captured)
+        )
         rank_zero_info(self._told(trainer))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -127,17 +126,16 @@ class OverfitVerdict(Callback):
         return "\n".join(lines)
 
 
-def _captured(
-    trainer: Trainer, module: LightningModule, batches: list[tuple[Any, int]]
-) -> list[tuple[CapturedLoss, Any]]:
+def _captured(trainer: Trainer, module: LightningModule, batches: list[tuple[Any, int]]) -> list[Passed]:
     """The loss of each batch in evaluation mode, as a copy of the module computes it; none where that can't be seen."""
     from unstuck.session.session import Session
-    from unstuck.trials.overfit.capture import LossCapture
+    from unstuck.trials.overfit.capture import LossCapture, inputs_beside
+    from unstuck.trials.overfit.copies import deep_copied
+    from unstuck.trials.overfit.training import Passed
 
-    memo: dict[int, Any] = {id(trainer): trainer}
-    found: list[tuple[CapturedLoss, Any]] = []
+    found: list[Passed] = []
     try:
-        clone = copy.deepcopy(module, memo).eval()
+        clone = deep_copied(module, trainer).eval()
         clone.log = clone.log_dict = _ignore  # type: ignore[method-assign]
         step = trainer.precision_plugin.wrap_step(clone.training_step)
         takes_index = takes_argument(module.training_step, "batch_idx", min_positional=2)
@@ -149,7 +147,8 @@ def _captured(
                 call = capture.only(loss) if isinstance(loss, torch.Tensor) else None
                 if call is None:
                     return []
-                found.append((call, batch))
+                inputs = inputs_beside(call.target, batch)
+                found.append(Passed(call.value, call.output, call.target, inputs, call.loss_fn))
     except Exception:  # noqa: BLE001 - the user's code, called once more than it expects; then less is known
         return []
     return found
@@ -157,37 +156,3 @@ def _captured(
 
 def _ignore(*arguments: Any, **keywords: Any) -> None:
     return None
-
-
-def _bounds(captured: list[tuple[CapturedLoss, Any]]) -> Bounds:
-    from unstuck.trials.overfit.bounds import Bounds, bounds_of, groups_of_equal_inputs
-    from unstuck.trials.overfit.capture import inputs_beside
-
-    found = []
-    for call, batch in captured:
-        if call.output.dim() == 0:
-            return Bounds(None, None)
-        groups = groups_of_equal_inputs(inputs_beside(call.target, batch), call.output.shape[0])
-        found.append(bounds_of(call.loss_fn, call.output, call.target, groups))
-    return Bounds(_mean([item.constant for item in found]), _mean([item.floor for item in found]))
-
-
-def _accuracy(captured: list[tuple[CapturedLoss, Any]]) -> tuple[float | None, float | None]:
-    from unstuck.trials.overfit.bounds import groups_of_equal_inputs
-    from unstuck.trials.overfit.capture import inputs_beside
-    from unstuck.trials.overfit.scores import class_targets, hits
-
-    right = best = count = 0
-    for call, batch in captured:
-        classes = class_targets(call.output, call.target)
-        if classes is None or classes[1].dim() == 0:
-            return None, None
-        groups = groups_of_equal_inputs(inputs_beside(call.target, batch), classes[1].shape[0])
-        counted = hits(*classes, groups)
-        right, best, count = right + counted[0], best + counted[1], count + counted[2]
-    return (right / count, best / count) if count else (None, None)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -13,8 +13,9 @@ from typing import Any
 from rich.text import Text
 
 from unstuck.console import console
+from unstuck.errors import RecordError
 from unstuck.findings import Severity
-from unstuck.report.files import write_json, write_report
+from unstuck.report.files import write_json, write_report, write_text
 from unstuck.report.terminal import lines, literal
 from unstuck.workflow.doctor.examine import Examination, examine
 from unstuck.workflow.doctor.steps import Outcome, Plan
@@ -59,6 +60,10 @@ def doctor(options: DoctorOptions) -> int:
         if not options.quiet:
             console().print(line, soft_wrap=True)
 
+    try:
+        out.mkdir(parents=True, exist_ok=True)  # that nothing can be written there is told before the work, not after
+    except OSError as error:
+        raise RecordError(f"can't write to the output folder {out}: {error.strerror}") from error
     target = load_target(options.target)
     with _shown(options.quiet) as begin:
         examination = examine(target, options.plan, lambda outcome: tell(_line(outcome)), begin)
@@ -69,10 +74,15 @@ def doctor(options: DoctorOptions) -> int:
         tell(Text(f"  -     {name}: not reached", style="dim"))
     for line in lines({**report, "failure": None}) if examination.findings else [_clear(examination)]:
         tell(line)
-    write_report(out, report)
-    (out / "report.txt").write_text("\n".join(line.plain for line in told) + "\n", encoding="utf-8")
-    if json_file is not None:
-        write_json(json_file, report)
+    try:
+        write_report(out, report)
+        write_text(out / "report.txt", "\n".join(line.plain for line in told) + "\n")
+        if json_file is not None:
+            write_json(json_file, report)
+    except OSError as error:
+        raise RecordError(f"can't write the report: {error}") from error
+    if examination.interruption is not None:
+        raise examination.interruption
     return _status(examination, options.fail_on)
 
 

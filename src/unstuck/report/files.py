@@ -11,7 +11,7 @@ from typing import Any
 from unstuck.errors import RecordError
 from unstuck.findings.finding import jsonable
 
-__all__ = ["REPORT_NAME", "read_report", "write_json", "write_report"]
+__all__ = ["REPORT_NAME", "read_report", "write_json", "write_report", "write_text"]
 
 REPORT_NAME = "report.json"
 
@@ -28,7 +28,15 @@ def write_json(path: Path, report: dict[str, Any]) -> None:
     Raises:
         OSError: the file can't be written; an older one is untouched then.
     """
-    text = json.dumps(jsonable(report), indent=1, allow_nan=False, default=str) + "\n"
+    write_text(path, json.dumps(jsonable(report), indent=1, allow_nan=False, default=str) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path``, whole or not at all.
+
+    Raises:
+        OSError: the file can't be written; an older one is untouched then.
+    """
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

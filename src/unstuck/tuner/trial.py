@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-from unstuck.errors import MisconfigurationException
 from unstuck.session.session import Session
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.trainer import Trainer
+from unstuck.trials.overfit.copies import deep_copied
 
 __all__ = ["copied_module", "run_trial"]
 
@@ -19,18 +18,8 @@ def copied_module(module: Any, trainer: Trainer) -> Any:
     Raises:
         MisconfigurationException: it can't be copied.
     """
-    memo: dict[int, Any] = {id(trainer): trainer}
-    attached = getattr(module, "_trainer", None)
-    if attached is not None:
-        memo[id(attached)] = attached
-    try:
-        clone = copy.deepcopy(module, memo)
-    except Exception as error:
-        raise MisconfigurationException(
-            f"a copy of {type(module).__name__} is tried out, but it can't be copied ({error}); keep no tensors with "
-            "a graph and no open files in its attributes"
-        ) from error
-    if attached is not None:
+    clone = deep_copied(module, trainer)
+    if getattr(module, "_trainer", None) is not None:
         clone.trainer = None
     return clone
 

@@ -18,15 +18,14 @@ from unstuck.session.session import Session
 from unstuck.session.watch import watch
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.data.transfer import move_data_to_device
-from unstuck.trials.overfit.bounds import Bounds, bounds_of, groups_of_equal_inputs
 from unstuck.trials.overfit.copies import copied_model, copied_optimizer
-from unstuck.trials.overfit.scores import class_targets, hits
+from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss
 from unstuck.trials.overfit.training import Curve, Pass, Passed, forward_of_pair, run_passes, train
 from unstuck.workflow.batches import chosen_batches, first_batches
 from unstuck.workflow.overfit_causes import causes_at_hand
 from unstuck.workflow.progress import Advance, steps_shown
 
-__all__ = ["OptimizerOrMaker", "OverfitResult", "bounds_over", "copies_of", "overfit", "pass_of"]
+__all__ = ["OptimizerOrMaker", "OverfitResult", "copies_of", "overfit", "pass_of"]
 
 OptimizerOrMaker = torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -246,12 +245,12 @@ class _Trial:
         self._first = run_passes(probe, batches, run, training=True)
         for item in self._first:
             _check_loss(item.loss)
-        self._bounds = bounds_over(loss_fn, self._first)
+        self._bounds = bounds_over(self._first)
 
     def train(self, steps: int, deadline: float, advance: Advance) -> tuple[Memory, Curve, tuple[Finding, ...]]:
         """Train with the optimiser's own rate, watched."""
         model, optimizer = copies_of(self._model, self._optimizer, self._device)
-        with watch(model, optimizer, every_gradient=False, budget=0.0) as watching:
+        with watch(model, optimizer, budget=0.0) as watching:
             curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
         ascends = any(item.code == "loss.wrong-sign" for item in watching.findings)
         memory = self._judged(model, curve, ascends)
@@ -317,8 +316,8 @@ class _Trial:
         accuracy = attainable = evaluated = None
         if curve.ended != "nonfinite":
             last = run_passes(model, self._batches, self._run, training=False)
-            evaluated = sum(float(item.loss) for item in last) / len(last)
-            accuracy, attainable = _accuracy(last)
+            evaluated = mean_loss(last)
+            accuracy, attainable = accuracy_over(last)
         start = sum(float(item.loss) for item in self._first) / len(self._first)
         return judge_memory(
             (start, *curve.losses),
@@ -368,35 +367,6 @@ def copies_of(
 def _best(tried: Sequence[RateTried]) -> RateTried:
     """The rate with the lowest loss at its end."""
     return min(tried, key=lambda item: item.memory.last if math.isfinite(item.memory.last) else math.inf)
-
-
-def bounds_over(loss_fn: Callable[[Any, Any], torch.Tensor] | None, passes: Sequence[Passed]) -> Bounds:
-    """The bounds of several batches' mean loss; none where their outputs aren't tensors."""
-    if loss_fn is None:
-        return Bounds(None, None)
-    found = []
-    for item in passes:
-        if not isinstance(item.output, torch.Tensor) or item.output.dim() == 0:
-            return Bounds(None, None)
-        groups = groups_of_equal_inputs(item.inputs, item.output.shape[0])
-        found.append(bounds_of(loss_fn, item.output, item.target, groups))
-    return Bounds(_mean([item.constant for item in found]), _mean([item.floor for item in found]))
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def _accuracy(passes: Sequence[Passed]) -> tuple[float | None, float | None]:
-    right = best = count = 0
-    for item in passes:
-        classes = class_targets(item.output, item.target)
-        if classes is None or classes[1].dim() == 0:
-            return None, None
-        counted = hits(*classes, groups_of_equal_inputs(item.inputs, classes[1].shape[0]))
-        right, best, count = right + counted[0], best + counted[1], count + counted[2]
-    return (right / count, best / count) if count else (None, None)
 
 
 def pass_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ from unstuck.session.session import Session
 from unstuck.session.watch import watch
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trials.overfit.copies import copied_model
+from unstuck.trials.overfit.evidence import bounds_over
+from unstuck.trials.overfit.training import call_model, take_step
 from unstuck.workflow.batches import first_batches
-from unstuck.workflow.overfit import OptimizerOrMaker, bounds_over, copies_of, pass_of
+from unstuck.workflow.overfit import OptimizerOrMaker, copies_of, pass_of
 
 __all__ = ["Observed", "observe", "outputs_of", "score_at_start"]
 
@@ -51,10 +53,7 @@ def outputs_of(model: torch.nn.Module, inputs: Any, samples: int) -> list[torch.
         samples: size of the first dimension.
     """
     with isolate_rng(), Session.set_aside(), torch.no_grad():
-        if isinstance(inputs, Mapping):
-            found = model(**inputs)
-        else:
-            found = model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
+        found = call_model(model, inputs)
     leaves = tree_leaves(found) if not hasattr(found, "to_tuple") else tree_leaves(found.to_tuple())
     return [item for item in leaves if isinstance(item, torch.Tensor) and item.dim() and item.shape[0] == samples]
 
@@ -90,12 +89,8 @@ def observe(
         losses = []
         with watch(clone, made, budget=0.0) as watching:
             for index in range(steps):
-                made.zero_grad()
-                loss = run(clone, chosen[index % len(chosen)]).loss
-                loss.backward()
+                losses.append(take_step(clone, made, chosen[index % len(chosen)], run))
                 with_gradient |= {name for name, item in named if item.grad is not None and bool(item.grad.any())}
-                made.step()
-                losses.append(float(loss.detach()))
     return Observed(
         tuple(losses),
         watching.findings,
@@ -111,4 +106,4 @@ def score_at_start(model: torch.nn.Module, data: Any, loss_fn: Loss) -> tuple[fl
     (batch,) = first_batches(data, 1)
     with isolate_rng(), Session.set_aside(), torch.no_grad():
         passed = run(copied_model(model)[0], batch)
-        return float(passed.loss), bounds_over(loss_fn, [passed]).constant
+        return float(passed.loss), bounds_over([passed]).constant

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from unstuck.errors import MisconfigurationException
 
-__all__ = ["copied_model", "copied_optimizer"]
+__all__ = ["copied_model", "copied_optimizer", "deep_copied"]
+
+Item = TypeVar("Item")
 
 
 def copied_model(model: torch.nn.Module) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
@@ -20,16 +22,34 @@ def copied_model(model: torch.nn.Module) -> tuple[torch.nn.Module, dict[int, tor
         MisconfigurationException: the model can't be copied.
     """
     memo: dict[int, Any] = {}
-    try:
-        clone = copy.deepcopy(model, memo)
-    except Exception as error:
-        raise MisconfigurationException(
-            f"a copy of the model {type(model).__name__} is trained, but it can't be copied ({error}); define "
-            "__deepcopy__, or don't keep tensors with a graph or open files in its attributes"
-        ) from error
+    clone = deep_copied(model, memo=memo)
     for parameter in clone.parameters():
         parameter.grad = None
     return clone, {id(item): memo[id(item)] for item in model.parameters() if id(item) in memo}
+
+
+def deep_copied(item: Item, *kept: object, memo: dict[int, Any] | None = None) -> Item:
+    """A deep copy of a model, or of what gives it data.
+
+    Args:
+        item: what is copied. The Trainer that it is attached to isn't.
+        kept: objects that the copy refers to instead of copying them.
+        memo: as for :func:`copy.deepcopy`.
+
+    Raises:
+        MisconfigurationException: it can't be copied.
+    """
+    memo = {} if memo is None else memo
+    for other in (*kept, getattr(item, "_trainer", None)):
+        if other is not None:
+            memo[id(other)] = other
+    try:
+        return copy.deepcopy(item, memo)
+    except Exception as error:
+        raise MisconfigurationException(
+            f"a copy of {type(item).__name__} is tried out, but it can't be copied ({error}); define __deepcopy__, or "
+            "keep no tensors with a graph and no open files in its attributes"
+        ) from error
 
 
 def copied_optimizer(

@@ -10,17 +10,26 @@ from typing import Any
 
 import torch
 
-__all__ = ["Pass", "Passed", "forward_of_pair", "run_passes", "train"]
+__all__ = ["Curve", "Pass", "Passed", "call_model", "forward_of_pair", "run_passes", "take_step", "train"]
 
 
 @dataclass(frozen=True)
 class Passed:
-    """One forward pass: the loss, and what it was made of where that is known."""
+    """One forward pass: the loss, and what it was made of where that is known.
+
+    Attributes:
+        loss: a scalar.
+        output: the prediction.
+        target: what it is compared with.
+        inputs: what the prediction was made of.
+        loss_fn: ``loss_fn(output, target)`` is the loss; None where it isn't a function of these two.
+    """
 
     loss: torch.Tensor
     output: Any = None
     target: Any = None
     inputs: Any = None
+    loss_fn: Callable[[Any, Any], torch.Tensor] | None = None
 
 
 Pass = Callable[[torch.nn.Module, Any], Passed]
@@ -49,15 +58,17 @@ def forward_of_pair(loss_fn: Callable[[Any, Any], torch.Tensor]) -> Pass:
 
     def run(model: torch.nn.Module, batch: Any) -> Passed:
         inputs, target = batch
-        if isinstance(inputs, Mapping):
-            output = model(**inputs)
-        elif isinstance(inputs, (tuple, list)):
-            output = model(*inputs)
-        else:
-            output = model(inputs)
-        return Passed(loss_fn(output, target), output, target, inputs)
+        output = call_model(model, inputs)
+        return Passed(loss_fn(output, target), output, target, inputs, loss_fn)
 
     return run
+
+
+def call_model(model: torch.nn.Module, inputs: Any) -> Any:
+    """Call a model: inputs that are a tuple or list are arguments, a mapping keyword arguments, all else is one."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    return model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
 
 
 def train(
@@ -84,11 +95,10 @@ def train(
     """
     losses: list[float] = []
     taken = 0
-    needs_closure = isinstance(optimizer, torch.optim.LBFGS)
     while True:
         sums, count = 0.0, 0
         for batch in batches:
-            loss = _step(model, optimizer, batch, run, needs_closure)
+            loss = take_step(model, optimizer, batch, run)
             sums, count, taken = sums + loss, count + 1, taken + 1
             advance(taken, loss)
             if not math.isfinite(loss):
@@ -104,15 +114,17 @@ def train(
             return Curve(tuple(losses), taken, "time")
 
 
-def _step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any, run: Pass, closure: bool) -> float:
+def take_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any, run: Pass) -> float:
+    """One optimiser step on a batch, through a closure where the optimiser needs one (LBFGS); returns the loss."""
+
     def backward() -> torch.Tensor:
         optimizer.zero_grad()
         loss = run(model, batch).loss
         loss.backward()
         return loss
 
-    if closure:
-        loss: Any = optimizer.step(backward)  # type: ignore[arg-type]  # torch takes a tensor
+    if isinstance(optimizer, torch.optim.LBFGS):
+        loss: Any = optimizer.step(backward)
         return float(loss.detach())
     loss = backward()
     optimizer.step()

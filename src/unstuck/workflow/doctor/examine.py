@@ -30,11 +30,13 @@ class Examination:
         outcomes: of the steps that were done, in order.
         failure: what the user's code raised, with its place; None if nothing.
         skipped: names of the steps that were not done.
+        interruption: what ended the examination from outside (Ctrl-C), to be raised when it has been reported.
     """
 
     outcomes: tuple[Outcome, ...]
     failure: str | None
     skipped: tuple[str, ...]
+    interruption: BaseException | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -89,6 +91,7 @@ def examine(
     """
     outcomes: list[Outcome] = []
     failure: str | None = None
+    interruption: BaseException | None = None
     for step in STEPS:
         begin(step.__name__.replace("_", " "))
         with isolate_rng():
@@ -100,12 +103,15 @@ def examine(
             except Exception as error:  # noqa: BLE001 - the user's code
                 failure = _failure(error)
                 break
+            except (KeyboardInterrupt, SystemExit) as error:
+                interruption, failure = error, "it was interrupted"
+                break
         outcomes.append(outcome)
         told(outcome)
         if outcome.verdict == "stopped":
             break
     names = [step.__name__.replace("_", " ") for step in STEPS[len(outcomes) + (failure is not None) :]]
-    return Examination(tuple(outcomes), failure, tuple(names))
+    return Examination(tuple(outcomes), failure, tuple(names), interruption)
 
 
 def _built(target: Callable[[], Any]) -> Patient:

@@ -155,7 +155,7 @@ def numerical_check(build: Build, plan: Plan) -> Outcome:
 
 
 def real_run(build: Build, plan: Plan) -> Outcome:
-    """A short training with validation before and after."""
+    """A short training, and a validation after it."""
     with watch() as watching:
         patient = build()
         trainer = _fit(patient, plan, max_steps=plan.steps, limit_val_batches=0, num_sanity_val_steps=0)
