@@ -24,7 +24,7 @@ class EvaluationWatcher(Protocol):
 
 
 class StepWatcher(Protocol):
-    """Told of every batch of automatic optimisation, in this order; each call costs the step about a microsecond."""
+    """Told of every batch of automatic optimisation, in this order; each call costs the step some microseconds."""
 
     suspects: bool
     """Whether a loss since the last step was not finite, so that :meth:`after_backward` is of interest."""
