@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 __all__ = ["profiled", "profiled_batches"]
 
 R = TypeVar("R")
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=tuple[Any, ...])
 
 
 def profiled(profiler: Any, action: str, function: Callable[..., R]) -> Callable[..., R]:
@@ -26,7 +26,13 @@ def profiled(profiler: Any, action: str, function: Callable[..., R]) -> Callable
 
 
 def profiled_batches(profiler: Any, action: str, batches: Iterable[Item]) -> Iterable[Item]:
-    """Return ``batches`` with the drawing of each profiled as ``action``; themselves if ``profiler`` is None."""
+    """Return ``batches`` with the drawing of each profiled as ``action``; themselves if ``profiler`` is None.
+
+    Args:
+        profiler: the profiler or None.
+        action: its name for the drawing.
+        batches: tuples whose last element tells whether the batch is the last one, after which none is drawn.
+    """
     return batches if profiler is None else _drawn(profiler, action, iter(batches))
 
 
@@ -38,3 +44,5 @@ def _drawn(profiler: Any, action: str, batches: Iterator[Item]) -> Iterator[Item
         if batch is end:
             return
         yield batch
+        if batch[-1]:
+            return

@@ -50,6 +50,10 @@ class PyTorchProfiler(Profiler):
         table_kwargs: for the table of :class:`torch.autograd.profiler_util.EventList`.
         profiler_kwargs: for :class:`torch.profiler.profile`.
 
+    Attributes:
+        profiler: torch's own while it records, else None.
+        function_events: what was recorded last, None before that. It and :meth:`summary` stay until the next run.
+
     Raises:
         MisconfigurationException: an unknown ``sort_by_key``, or a schedule that is none.
         KeyError: something in ``table_kwargs`` that a table doesn't take.
@@ -104,7 +108,9 @@ class PyTorchProfiler(Profiler):
         self._module_marks: _ModuleMarks | None = None
         self._steps: _Steps | None = None
         self._traces: dict[str, EventList] = {}
+        self.function_events: EventList | None = None
         self._step_kind = "records"
+        self._step_action = ""
         self._is_over = False
 
     def _check_arguments(self) -> None:
@@ -126,7 +132,7 @@ class PyTorchProfiler(Profiler):
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
-        self._is_over = False
+        self._traces, self._is_over = {}, False
 
     def start(self, action_name: str) -> None:
         if self.profiler is None and self._may_begin(action_name):
@@ -140,7 +146,10 @@ class PyTorchProfiler(Profiler):
         if mark is not None:
             mark.__exit__(None, None, None)
         kind = _kind_of(action_name)
-        if self.profiler is None or self._steps is None or kind is None or self._emit_nvtx:
+        if self.profiler is None or kind is None or self._emit_nvtx:
+            return
+        self._step_action = action_name
+        if self._steps is None:
             return
         self._steps.kind = self._step_kind = kind
         with warnings.catch_warnings():
@@ -178,13 +187,13 @@ class PyTorchProfiler(Profiler):
 
     def _keep(self, profile: Any) -> None:
         """A trace is complete."""
-        self._traces[self._step_kind] = profile.events()
+        self.function_events = self._traces[self._step_kind] = profile.events()
         if self._on_trace_ready is not None:
             self._on_trace_ready(profile)
         elif self._export_to_chrome and self.dirpath is None:
             rank_zero_warn("The trace isn't written: the profiler has no `dirpath` and the Trainer no logger.")
         elif self._export_to_chrome:
-            name = self._prepare_filename(action_name=self._step_kind, extension="")
+            name = self._prepare_filename(action_name=self._step_action, extension="")
             torch.profiler.tensorboard_trace_handler(os.fspath(self.dirpath or "."), name)(profile)
 
     def summary(self) -> str:
@@ -200,7 +209,7 @@ class PyTorchProfiler(Profiler):
 
     def teardown(self, stage: str | None) -> None:
         self._end()
-        self._traces, self._steps = {}, None
+        self._steps = None
         super().teardown(stage)
 
     def _end(self) -> None:

@@ -113,7 +113,7 @@ def _finish(run: Run) -> None:
     fn = run.state.fn
     if fn == TrainerFn.FITTING:
         call_hook(run.trainer, "on_fit_end")
-    call_datamodule_hook(run.datamodule, "teardown", stage=fn)
+    call_datamodule_hook(run.trainer, run.datamodule, "teardown", stage=fn)
     call_hook(run.trainer, "teardown", stage=fn)
     run.module.__dict__["_current_fx_name"] = None
     for logger in run.trainer.loggers:
@@ -150,7 +150,7 @@ def _set_up(run: Run) -> None:
             child.__dict__["_device"] = strategy.root_device
     for logger in run.trainer.loggers:
         _ = getattr(logger, "experiment", None)
-    call_datamodule_hook(datamodule, "setup", stage=fn)
+    call_datamodule_hook(trainer, datamodule, "setup", stage=fn)
     call_hook(trainer, "setup", stage=fn)
     if is_overridden("configure_model", module):
         with strategy.root_device, run.precision.init_context():
@@ -264,7 +264,7 @@ def _fail(run: Run, error: BaseException) -> None:
 
     steps: list[Callable[[], Any]] = [
         *(partial(call_exception_hook, callback) for callback in run.trainer.callbacks),
-        lambda: call_datamodule_hook(run.datamodule, "on_exception", error),
+        lambda: call_datamodule_hook(run.trainer, run.datamodule, "on_exception", error),
         finalize_loggers,
         *(_teardown_hooks(run) if isinstance(error, NonFiniteError) else ()),
         lambda: _release(run),
@@ -282,7 +282,7 @@ def _fail(run: Run, error: BaseException) -> None:
 def _teardown_hooks(run: Run) -> list[Callable[[], Any]]:
     """The hooks of an ordinary end: a run that was asked to end at an incident has ended as it should."""
     return [
-        lambda: call_datamodule_hook(run.datamodule, "teardown", stage=run.state.fn),
+        lambda: call_datamodule_hook(run.trainer, run.datamodule, "teardown", stage=run.state.fn),
         lambda: call_hook(run.trainer, "teardown", stage=run.state.fn),
     ]
 

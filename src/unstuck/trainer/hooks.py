@@ -15,6 +15,8 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from unstuck.profilers.actions import profiled
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "call_hook",
     "call_module_hook",
     "has_own",
+    "hook_action",
     "is_overridden",
     "takes_argument",
 ]
@@ -94,16 +97,16 @@ def call_hook(
         on_module: whether the module's hook is called as well.
         kwargs: arguments by keyword.
     """
-    module = trainer.lightning_module
+    module, profiler = trainer.lightning_module, trainer.active_profiler
     scope = module.__dict__
     before = scope.get("_current_fx_name")
     scope["_current_fx_name"] = name
     try:
         for callback in trainer.callbacks if callbacks is None else callbacks:
-            if has_own(name, callback):
-                _bound(trainer.active_profiler, callback, name, "Callback")(trainer, module, *args, **kwargs)
-        if on_module and has_own(name, module):
-            return _bound(trainer.active_profiler, module, name, "LightningModule")(*args, **kwargs)
+            if _is_called(name, callback, profiler):
+                _bound(profiler, callback, name, is_callback=True)(trainer, module, *args, **kwargs)
+        if on_module and _is_called(name, module, profiler):
+            return _bound(profiler, module, name)(*args, **kwargs)
     finally:
         scope["_current_fx_name"] = before
     return None
@@ -117,15 +120,22 @@ def call_module_hook(module: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     before = scope.get("_current_fx_name")
     scope["_current_fx_name"] = name
     try:
-        return _bound(profiler, module, name, "LightningModule")(*args, **kwargs)
+        return _bound(profiler, module, name)(*args, **kwargs)
     finally:
         scope["_current_fx_name"] = before
 
 
-def call_datamodule_hook(datamodule: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def call_datamodule_hook(trainer: Trainer, datamodule: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Calls a hook on a data module, if there is one and it has the hook."""
-    hook = getattr(datamodule, name, None)
-    return None if hook is None else hook(*args, **kwargs)
+    if getattr(datamodule, name, None) is None:
+        return None
+    return _bound(trainer.active_profiler, datamodule, name)(*args, **kwargs)
+
+
+def hook_action(owner: Any, name: str) -> str:
+    """What a profiler calls a hook of a module or data module."""
+    kind = "LightningModule" if isinstance(owner, nn.Module) else "LightningDataModule"
+    return f"[{kind}]{type(owner).__name__}.{name}"
 
 
 def bind_hook(
@@ -144,8 +154,9 @@ def bind_hook(
     module = trainer.lightning_module
     profiler = trainer.active_profiler
     owners = trainer.callbacks if callbacks is None else callbacks
-    hooks = [_bound(profiler, callback, name, "Callback") for callback in owners if has_own(name, callback)]
-    own = _bound(profiler, module, name, "LightningModule") if on_module and has_own(name, module) else None
+    hooks = [_bound(profiler, owner, name, is_callback=True) for owner in owners if _is_called(name, owner, profiler)]
+    is_own = on_module and _is_called(name, module, profiler)
+    own = _bound(profiler, module, name) if is_own else None
     if not hooks and own is None:
         return None
     scope = module.__dict__
@@ -163,10 +174,16 @@ def bind_hook(
     return hook
 
 
-def _bound(profiler: Any, owner: Any, name: str, kind: str) -> Callable[..., Any]:
-    """A hook of a callback or module; its calls are profiled where a profiler is on."""
+def _is_called(name: str, owner: Any, profiler: Any) -> bool:
+    """Whether a hook is called: where somebody wrote it, and everywhere under a profiler, whose report lists all."""
+    return has_own(name, owner) or (profiler is not None and callable(getattr(owner, name, None)))
+
+
+def _bound(profiler: Any, owner: Any, name: str, is_callback: bool = False) -> Callable[..., Any]:
+    """A hook of a callback, module or data module; its calls are profiled where a profiler is on."""
     hook: Callable[..., Any] = getattr(owner, name)
     if profiler is None:
         return hook
-    key = getattr(owner, "state_key", type(owner).__qualname__) if kind == "Callback" else type(owner).__name__
-    return profiled(profiler, f"[{kind}]{key}.{name}", hook)
+    if not is_callback:
+        return profiled(profiler, hook_action(owner, name), hook)
+    return profiled(profiler, f"[Callback]{getattr(owner, 'state_key', type(owner).__qualname__)}.{name}", hook)

@@ -21,7 +21,7 @@ from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_warn
 from unstuck.places import display_path
 from unstuck.profilers.actions import profiled
-from unstuck.trainer.hooks import bind_hook, has_own
+from unstuck.trainer.hooks import bind_hook, has_own, hook_action
 from unstuck.trainer.watching import StepWatcher
 
 if TYPE_CHECKING:
@@ -180,7 +180,8 @@ def bind_before_step(run: Run) -> Callable[[Optimizer], None] | None:
     own_clipping = has_own("configure_gradient_clipping", module) or has_own("clip_gradients", module)
     scope = module.__dict__
     watcher = run.watcher
-    if not module.automatic_optimization or not (own_clipping or clip_val):
+    is_listed = run.profiler is not None
+    if not module.automatic_optimization or not (own_clipping or clip_val or is_listed):
         return hook if watcher is None else _watched(hook, watcher)
 
     def clip(optimizer: Optimizer) -> None:
@@ -192,7 +193,7 @@ def bind_before_step(run: Run) -> Callable[[Optimizer], None] | None:
         module.configure_gradient_clipping(optimizer, gradient_clip_val=clip_val, gradient_clip_algorithm=algorithm)
         scope["_current_fx_name"] = before
 
-    clip = profiled(run.profiler, f"[LightningModule]{type(module).__name__}.configure_gradient_clipping", clip)
+    clip = profiled(run.profiler, hook_action(module, "configure_gradient_clipping"), clip)
 
     def before_step(optimizer: Optimizer) -> None:
         if hook is not None:
@@ -316,9 +317,10 @@ class AutomaticStep:
         self._own_zero_grad = module.optimizer_zero_grad if has_own("optimizer_zero_grad", module) else None
         self._own_optimizer_step = module.optimizer_step if has_own("optimizer_step", module) else None
         if run.profiler is not None:
-            # The module's own version does the same as the shorter way past it.
-            action = f"[LightningModule]{type(module).__name__}.optimizer_step"
-            self._own_optimizer_step = profiled(run.profiler, action, module.optimizer_step)
+            # The module's own versions do the same as the shorter ways past them.
+            step, zero_grad = hook_action(module, "optimizer_step"), hook_action(module, "optimizer_zero_grad")
+            self._own_optimizer_step = profiled(run.profiler, step, module.optimizer_step)
+            self._own_zero_grad = profiled(run.profiler, zero_grad, module.optimizer_zero_grad)
         self._said = run.said
         self._watcher = run.watcher
         self.takes_batch_idx = takes_batch_idx

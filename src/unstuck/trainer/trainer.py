@@ -560,7 +560,8 @@ class Trainer:
                 "`Trainer.save_checkpoint` saves the module of a run. Call `fit`, `validate`, `test` or `predict`"
                 " first."
             )
-        save_file(build_checkpoint(self._run, bool(weights_only)), keep_finite(self._run.module, filepath))
+        with self.profiler.profile("save_checkpoint"):
+            save_file(build_checkpoint(self._run, bool(weights_only)), keep_finite(self._run.module, filepath))
 
     @contextmanager
     def init_module(self, empty_init: bool | None = None) -> Iterator[None]:

@@ -59,13 +59,13 @@ def build_checkpoint(run: Run, weights_only: bool) -> dict[str, Any]:
     for owner in (module, datamodule):
         _add_hyperparameters(owner, checkpoint)
     if datamodule is not None:
-        state = datamodule.state_dict()
+        state = call_datamodule_hook(trainer, datamodule, "state_dict")
         if state:
             checkpoint[type(datamodule).__qualname__] = state
     if not weights_only:
         call_hook(trainer, "on_save_checkpoint", checkpoint, on_module=False)
     call_module_hook(module, "on_save_checkpoint", checkpoint)
-    call_datamodule_hook(datamodule, "on_save_checkpoint", checkpoint)
+    call_datamodule_hook(trainer, datamodule, "on_save_checkpoint", checkpoint)
     return checkpoint
 
 

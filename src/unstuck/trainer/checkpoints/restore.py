@@ -50,7 +50,7 @@ def restore_states(run: Run, path: str, weights_only: bool | None) -> dict[str, 
     call_module_hook(module, "on_load_checkpoint", checkpoint)
     load_weights(module, checkpoint["state_dict"], strict=module.strict_loading, path=path)
     if datamodule is not None:
-        call_datamodule_hook(datamodule, "on_load_checkpoint", checkpoint)
+        call_datamodule_hook(trainer, datamodule, "on_load_checkpoint", checkpoint)
         state = checkpoint.get(type(datamodule).__qualname__)
         if state is not None:
             datamodule.load_state_dict(state)

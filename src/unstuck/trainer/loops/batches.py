@@ -20,7 +20,7 @@ from unstuck.trainer.data.loaders import (
 )
 from unstuck.trainer.data.overfit import freeze_loaders, number_of_overfit_batches, training_subset
 from unstuck.trainer.data.transfer import move_data_to_device
-from unstuck.trainer.hooks import has_own, is_overridden
+from unstuck.trainer.hooks import has_own, hook_action, is_overridden
 from unstuck.trainer.run import Run, StageData
 from unstuck.trainer.state import TrainerFn
 
@@ -40,7 +40,7 @@ def load_training(run: Run) -> None:
     limits = settings.limits
     if limits.train == 0 or not (data.combined is None or _reload_is_due(run, data)):
         return
-    combined = _combine(data, "max_size_cycle")
+    combined = _combine(run, data, "max_size_cycle")
     if combined.mode == "sequential":
         raise ValueError(
             "The training loaders can't be combined one after the other: `CombinedLoader(mode='sequential')` is for"
@@ -100,7 +100,7 @@ def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: s
         rank_zero_info("`overfit_batches`: the fit validates on the samples that it trains on.")
         return
     # Who predicts wants an answer for every sample.
-    combined = _combine(data, "sequential", completely=data is run.predict)
+    combined = _combine(run, data, "sequential", completely=data is run.predict)
     names = loader_names(data.source.hook, combined.iterables)
     if overfit is None:
         for loader, name in zip(combined.flattened, names, strict=True):
@@ -161,11 +161,12 @@ def _bind_transfer(run: Run) -> Transfer:
         name: _owner(run, name)
         for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
     }
-    if not any(has_own(name, owner) for name, owner in owners.items()) and not precision.converts_batches:
+    is_plain = not any(has_own(name, owner) for name, owner in owners.items()) and not precision.converts_batches
+    if is_plain and run.profiler is None:
         return lambda batch, dataloader_idx: move_data_to_device(batch, device)
-    before = owners["on_before_batch_transfer"].on_before_batch_transfer
-    move = owners["transfer_batch_to_device"].transfer_batch_to_device
-    after = owners["on_after_batch_transfer"].on_after_batch_transfer
+    before, move, after = (
+        profiled(run.profiler, hook_action(owner, name), getattr(owner, name)) for name, owner in owners.items()
+    )
 
     def transfer(batch: Any, dataloader_idx: int) -> Any:
         if precision.converts_batches:
@@ -186,9 +187,12 @@ def _owner(run: Run, name: str) -> Any:
     return run.module
 
 
-def _combine(data: StageData, mode: Any, completely: bool = False) -> CombinedLoader:
+def _combine(run: Run, data: StageData, mode: Any, completely: bool = False) -> CombinedLoader:
     """Asks for the loaders of a stage; ``completely`` lets them show a last incomplete batch too."""
-    loaders = data.source.request()
+    request = data.source.request
+    if run.profiler is not None and data.source.given is None:
+        request = profiled(run.profiler, hook_action(data.source.owner, data.source.hook), request)
+    loaders = request()
     combined = as_combined(loaders, mode)
     for loader in combined.flattened:
         check_iterable(loader, data.source)

@@ -73,7 +73,7 @@ def _evaluate(run: Run, data: StageData, stage: RunningStage, verbose: bool) -> 
 
     logbook.enter(STORES[stage])
     modes = capture_modes(module)
-    if has_own(f"on_{name}_model_eval", module):
+    if run.profiler is not None or has_own(f"on_{name}_model_eval", module):
         call_module_hook(module, f"on_{name}_model_eval")
     else:
         module.eval()

@@ -24,7 +24,7 @@ from unstuck.trainer.checkpoints.trail import Window, gradients_of
 from unstuck.trainer.config import saves_checkpoints
 from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
-from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, takes_argument
+from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, hook_action, takes_argument
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation, load_training
 from unstuck.trainer.loops.checks import warn_of_eval_mode, warn_of_uncovered_parameters
 from unstuck.trainer.loops.evaluate import evaluate
@@ -331,7 +331,8 @@ def _bind_batch_end(run: Run) -> tuple[Callable[..., Any] | None, Callable[..., 
     """
     saving = [callback for callback in run.trainer.callbacks if saves_checkpoints(callback)]
     others = [callback for callback in run.trainer.callbacks if not saves_checkpoints(callback)]
-    due = [callback for callback in saving if not getattr(callback, "idle_between_batches", False)]
+    is_listed = run.profiler is not None
+    due = [callback for callback in saving if is_listed or not getattr(callback, "idle_between_batches", False)]
     name = "on_train_batch_end"
     return bind_hook(run.trainer, name, others), bind_hook(run.trainer, name, due, on_module=False)
 
@@ -397,7 +398,7 @@ def _validate(run: Run, accumulating: bool) -> None:
     run.trail.begin_validation(run.module)
     run.progress.place = Place.VALIDATING
     if not accumulating:
-        if has_own("on_validation_model_zero_grad", run.module):
+        if run.profiler is not None or has_own("on_validation_model_zero_grad", run.module):
             call_module_hook(run.module, "on_validation_model_zero_grad")
         else:
             run.module.zero_grad()
@@ -439,7 +440,9 @@ def _bind_schedulers(run: Run) -> Callable[[str, bool], None] | None:
     configs, module, progress, logbook = run.strategy.lr_scheduler_configs, run.module, run.progress, run.logbook
     if not configs or not module.automatic_optimization:
         return None
-    own = module.lr_scheduler_step if has_own("lr_scheduler_step", module) else None
+    own = None
+    if run.profiler is not None or has_own("lr_scheduler_step", module):
+        own = profiled(run.profiler, hook_action(module, "lr_scheduler_step"), module.lr_scheduler_step)
     precision = run.precision
 
     def update(interval: str, on_plateau: bool) -> None:

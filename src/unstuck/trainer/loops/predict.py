@@ -54,7 +54,7 @@ def _predict(run: Run) -> list[Any] | list[list[Any]] | None:
     check_dataloader_idx(module, ("predict_step",), numbered, "predict")
     check_dataloader_idx(module, ("on_predict_batch_start", "on_predict_batch_end"), numbered, "predict")
     modes = capture_modes(module)
-    if has_own("on_predict_model_eval", module):
+    if run.profiler is not None or has_own("on_predict_model_eval", module):
         call_module_hook(module, "on_predict_model_eval")
     else:
         module.eval()
