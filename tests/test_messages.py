@@ -1,9 +1,11 @@
 """Messages: on rank 0, once, and through the one console."""
 
 import logging
+import os
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -63,17 +65,34 @@ def test_other_ranks_are_silent(
     assert len(recwarn) == 0
 
 
-def test_a_warning_points_to_whoever_called() -> None:
-    def function_of_the_package() -> None:
-        rank_zero_warn("odd", PossibleUserWarning)
+def a_function_of_the_package(call: str) -> dict[str, Any]:
+    """``warns()`` and ``passes_on()``, which calls it, as if they stood in a file of the package."""
+    made: dict[str, Any] = {"rank_zero_warn": rank_zero_warn, "PossibleUserWarning": PossibleUserWarning}
+    made["__name__"] = "unstuck.somewhere"
+    code = f"def warns():\n    {call}\n\ndef passes_on():\n    warns()\n"
+    exec(compile(code, os.path.join(os.path.dirname(messages.__file__), "somewhere.py"), "exec"), made)
+    return made
 
+
+@pytest.mark.parametrize(("depth", "stacklevel"), [("warns", ""), ("passes_on", ""), ("warns", ", stacklevel=2")])
+def test_a_warning_points_to_the_users_line(depth: str, stacklevel: str) -> None:
+    function = a_function_of_the_package(f"rank_zero_warn('odd', PossibleUserWarning{stacklevel})")[depth]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        function_of_the_package()
+        function()
         line = sys._getframe().f_lineno - 1
     assert [(type(w.message), str(w.message), w.filename, w.lineno) for w in caught] == [
         (PossibleUserWarning, "odd", __file__, line)
     ]
+
+
+def test_a_filter_sees_the_module_that_warns() -> None:
+    warns = a_function_of_the_package("rank_zero_warn('odd')")["passes_on"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", module=r"unstuck\.")
+        warns()
+    assert caught == []
 
 
 SHOW = """

@@ -111,3 +111,52 @@ def test_models_and_random_states_stay(batch: tuple[torch.Tensor, torch.Tensor])
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values(), strict=True))
     assert all(item.grad is None for item in model.parameters())
+
+
+class WithTerm(nn.Module):
+    """Answers with a number that is made of all samples, beside its outputs."""
+
+    def __init__(self, *, outputs: bool) -> None:
+        super().__init__()
+        self.layer, self.outputs = nn.Linear(6, 3), outputs
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scores = self.layer(x)
+        return (scores, scores.square().mean()) if self.outputs else (scores.square().mean(),)
+
+
+def test_a_number_made_of_all_samples_is_no_mixing(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert_no_batch_mixing(WithTerm(outputs=True), batch[0])
+    with pytest.raises(MisconfigurationException, match="no output of the model has 12 samples"):
+        assert_no_batch_mixing(WithTerm(outputs=False), batch[0])
+
+
+def test_a_batch_of_one_sample_and_batch_norm(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    model = nn.Sequential(network(), nn.BatchNorm1d(3))
+    one = (batch[0][:1], batch[1][:1])
+    for assertion in (assert_all_parameters_train, assert_finite_training, assert_overfits):
+        with pytest.raises(AssertionError, match=r"model.norm-misuse.*1 \(BatchNorm1d\)"):
+            assertion(model, one, nn.CrossEntropyLoss())
+
+
+def test_a_single_sample_says_nothing_of_the_first_loss(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    with pytest.raises(MisconfigurationException, match="a single sample"):
+        assert_loss_at_init_near(network(), (batch[0][:1], batch[1][:1]), nn.CrossEntropyLoss())
+
+
+def test_parameters_of_the_loss_train_too(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    class Centres(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.centres = nn.Parameter(torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))
+
+        def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return nn.functional.cross_entropy(-torch.cdist(output, self.centres), target)
+
+    loss, model = Centres(), network()
+    before = loss.centres.detach().clone()
+    optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], lr=1e-2)
+    assert_all_parameters_train(model, batch, loss, optimizer)
+    assert_overfits(model, batch, loss, optimizer)
+    assert torch.equal(loss.centres, before)
+    assert loss.centres.grad is None

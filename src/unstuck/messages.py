@@ -12,9 +12,11 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from types import FrameType
 from typing import ParamSpec, TypeVar
 
 from unstuck.console import console
+from unstuck.places import user_frame
 
 __all__ = [
     "PossibleUserWarning",
@@ -76,17 +78,40 @@ def rank_zero_debug(message: str) -> None:
         log.debug("%s", message)
 
 
-def rank_zero_warn(message: str, category: type[Warning] = UserWarning, stacklevel: int = 2) -> None:
-    """Warn on rank 0.
+def rank_zero_warn(message: str, category: type[Warning] = UserWarning, stacklevel: int | None = None) -> None:
+    """Warn on rank 0, at the user's line that led here.
+
+    Filters by module see the module of this package that warns.
 
     Args:
         message: text of the warning.
         category: class of the warning.
         stacklevel: frames between the place to be shown and this function, counted as in :func:`warnings.warn` from
-            the caller's point of view (2: whoever called the function that calls this one).
+            the caller's point of view (2: whoever called the function that calls this one); None for the innermost
+            line of the user's program.
     """
-    if global_rank() == 0:
+    if global_rank() != 0:
+        return
+    if stacklevel is not None:
         warnings.warn(message, category, stacklevel=stacklevel + 1)
+        return
+    ours = sys._getframe(1)
+    place = user_frame(ours) or _outside(ours)
+    warnings.warn_explicit(
+        message,
+        category,
+        place.f_code.co_filename,
+        place.f_lineno or 1,
+        module=ours.f_globals.get("__name__"),
+        registry=place.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _outside(frame: FrameType) -> FrameType:
+    """The innermost frame outside this package, such as a line of ``python -c``; the outermost one if none is."""
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "unstuck":
+        frame = frame.f_back
+    return frame
 
 
 class _ConsoleHandler(logging.Handler):

@@ -17,7 +17,7 @@ from unstuck.errors import MisconfigurationException
 from unstuck.findings import Finding
 from unstuck.trials.overfit.copies import copied_model
 from unstuck.workflow.overfit import OptimizerOrMaker, overfit
-from unstuck.workflow.trial import observe, outputs_of, score_at_start
+from unstuck.workflow.trial import Observed, observe, outputs_of, score_at_start
 
 __all__ = [
     "assert_all_parameters_train",
@@ -80,6 +80,7 @@ def assert_all_parameters_train(
         AssertionError: names the parameters.
     """
     seen = observe(model, data, loss_fn, optimizer, step=step, steps=steps)
+    _refuse_failed_pass(seen)
     free = tuple(except_for)
     without = [name for name in seen.without_gradient if not _is_among(name, free)]
     still = [name for name in seen.unchanged if not _is_among(name, free) and name not in without]
@@ -117,6 +118,7 @@ def assert_finite_training(
         AssertionError: with the operation and line that made the first NaN or infinity.
     """
     seen = observe(model, data, loss_fn, optimizer, step=step, steps=steps, batches=batches)
+    _refuse_failed_pass(seen)
     numerical = [item for item in seen.findings if item.code.startswith(("numerics.", "data.nonfinite"))]
     if numerical or not all(math.isfinite(loss) for loss in seen.losses) or seen.nonfinite:
         what = f"non-finite parameters: {_listed(seen.nonfinite)}" if seen.nonfinite else "a loss that isn't finite"
@@ -150,7 +152,10 @@ def assert_loss_at_init_near(
     loss, constant = score_at_start(model, data, loss_fn)
     wanted = constant if expected is None else expected
     if wanted is None:
-        raise MisconfigurationException("the best constant prediction can't be found for this loss; give `expected`")
+        raise MisconfigurationException(
+            "the best constant prediction can't be found for this loss, or tells nothing here (a single sample, equal "
+            "targets); give `expected`"
+        )
     if not abs(loss - wanted) <= tolerance * abs(wanted):
         source = "of the best constant prediction" if expected is None else "expected"
         raise AssertionError(
@@ -163,7 +168,9 @@ def assert_no_batch_mixing(
 ) -> None:
     """What a sample gives depends on no other sample of its batch.
 
-    One sample is replaced by another one; only its own output may change.
+    One sample is replaced by another one; only its own output may change. Looked at are the outputs that have the
+    samples along their first dimension; a single number (a loss, the mean of an auxiliary term) is made of all samples
+    by its nature, so it says nothing and is passed over.
 
     Args:
         model: called with ``inputs`` (a tensor; a tuple: arguments; a mapping: keyword arguments); a copy is.
@@ -173,7 +180,7 @@ def assert_no_batch_mixing(
 
     Raises:
         AssertionError: names the samples whose output changed.
-        MisconfigurationException: there is only one sample.
+        MisconfigurationException: there is only one sample, or no output has the samples along its first dimension.
     """
     clone = copied_model(model)[0].train(training)
     leaves = [leaf for _, leaf in tree_flatten_with_path(inputs)[0] if isinstance(leaf, torch.Tensor) and leaf.dim()]
@@ -203,6 +210,11 @@ def assert_no_batch_mixing(
             f"sample {at} was replaced, and the outputs of {len(mixed)} other samples changed "
             f"({_listed([str(index) for index in sorted(mixed)])}): the model mixes the samples of a batch"
         )
+
+
+def _refuse_failed_pass(seen: Observed) -> None:
+    if seen.refused is not None:
+        raise AssertionError(_message("the model can't be run in training mode", [seen.refused]))
 
 
 def _is_among(name: str, free: Sequence[str]) -> bool:

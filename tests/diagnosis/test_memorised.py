@@ -71,9 +71,47 @@ def test_a_loss_that_is_not_finite_is_not_memorised() -> None:
     assert judge_memory([2.3, float("nan")], 1, constant=2.3, floor=0.0).verdict == "not memorised"
 
 
-def test_without_bounds_the_first_loss_is_the_measure() -> None:
-    assert judge_memory(falling(5.0, 0.01, 60), 59).verdict == "memorised"
+def test_without_bounds_the_course_of_the_loss_is_the_measure() -> None:
+    memory = judge_memory(falling(5.0, 0.01, 60), 59)
+    assert memory.verdict == "memorised"
+    assert "what a constant prediction would score isn't known" in memory.sentence
     assert judge_memory([5.0] * 60, 59).verdict == "not memorised"
+    assert judge_memory(falling(5.0, 0.5, 60), 59).more_steps is not None
+
+
+@pytest.mark.parametrize("end", [3.0, 0.2, -2.0])
+def test_a_loss_without_a_known_floor_that_stands_still_is_undecided(end: float) -> None:
+    memory = judge_memory([5.0, 4.5, *[end] * 100], 100)
+    assert (memory.verdict, memory.more_steps) == ("undecided", None)
+    assert "how far it can fall isn't known" in memory.sentence
+
+
+def test_where_an_error_was_found_it_is_stuck_there() -> None:
+    assert judge_memory([5.0, 4.5, *[3.0] * 100], 100, faulty=True).verdict == "not memorised"
+    assert judge_memory(falling(5.0, 0.5, 60), 59, faulty=True).verdict == "undecided"
+
+
+def test_a_floor_that_a_model_undercuts_is_none() -> None:
+    memory = judge_memory(falling(2.0, 0.01, 60), 59, constant=1.9, floor=1.9)
+    assert (memory.verdict, memory.floor) == ("memorised", None)
+
+
+def test_a_single_sample_can_be_memorised_which_says_little() -> None:
+    memory = judge_memory(falling(2.3, 0.001, 50), 49, constant=0.0, floor=0.0, alike=True)
+    assert memory.verdict == "memorised"
+    assert "give several samples" in memory.sentence
+    smoothed = judge_memory([2.3, *[0.5] * 50], 49, constant=0.5, floor=0.5, alike=True)
+    assert smoothed.verdict == "memorised"
+
+
+def test_a_model_that_begins_at_the_floor_has_memorised() -> None:
+    assert judge_memory([0.5] * 30, 29, constant=0.5, floor=0.5, alike=True).verdict == "memorised"
+
+
+def test_a_loss_that_falls_slowly_from_the_start_is_undecided() -> None:
+    memory = judge_memory(falling(1.373, 1.146, 31), 30, constant=1.367, floor=0.0)
+    assert memory.verdict == "undecided"
+    assert memory.more_steps is not None
 
 
 def test_an_empty_curve_is_refused() -> None:

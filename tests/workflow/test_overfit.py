@@ -14,7 +14,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import unstuck
+from unstuck.diagnosis.memorised import judge_memory
 from unstuck.errors import MisconfigurationException
+from unstuck.workflow.overfit import RateTried
 
 
 @pytest.fixture(scope="module")
@@ -174,11 +176,114 @@ def generator_of_batches() -> Iterator[Any]:
         ({"data": (torch.randn(2, 3), torch.randn(2, 1)), "loss_fn": nn.MSELoss(reduction="none")}, "single number"),
         ({"data": (torch.randn(2, 3), torch.randn(2, 1)), "loss_fn": nn.MSELoss(), "steps": 0}, "at least 1"),
         ({"data": 3, "loss_fn": nn.MSELoss()}, "got int"),
+        ({"loss_fn": "mse"}, "`loss_fn` must be a function, got 'mse'"),
+        ({"loss_fn": nn.MSELoss}, "the class MSELoss, not an instance of it"),
+        ({"step": 3}, "`step` must be a function"),
+        (
+            {"loss_fn": nn.MSELoss(), "optimizer": [1, 2]},
+            r"a list of 2 \(int, int\); one optimizer with several groups",
+        ),
+        ({"loss_fn": nn.MSELoss(), "optimizer": "adam"}, "got 'adam'"),
+        ({"loss_fn": nn.MSELoss(), "optimizer": list}, "it returned a list of 2"),
+        ({"loss_fn": nn.MSELoss(), "device": "gpu"}, "got 'gpu'"),
+        ({"loss_fn": nn.MSELoss(), "device": 3.5}, "got 3.5"),
+        ({"loss_fn": nn.MSELoss(), "device": "meta"}, "no values"),
+        ({"loss_fn": nn.MSELoss(), "model": 3}, "`model` must be a torch Module"),
+        ({"loss_fn": nn.MSELoss(), "model": nn.Linear(3, 1).requires_grad_(False)}, "nothing can be trained"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    sound = {"model": nn.Linear(3, 1), "data": (torch.randn(2, 3), torch.randn(2, 1))}
     with pytest.raises(MisconfigurationException, match=message):
-        unstuck.overfit(nn.Linear(3, 1), progress=False, **arguments)
+        unstuck.overfit(progress=False, **{**sound, **arguments})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(MisconfigurationException, match="got 'cuda'"):
+        unstuck.overfit(nn.Linear(3, 1), (torch.randn(2, 3), torch.randn(2, 1)), nn.MSELoss(), device="cuda")
+
+
+def test_a_step_that_trains_another_model_is_refused() -> None:
+    model = nn.Linear(3, 1)
+    batch = (torch.randn(4, 3), torch.randn(4, 1))
+    with pytest.raises(MisconfigurationException, match="the model that `step` is called with"):
+        unstuck.overfit(model, batch, step=lambda _, data: ((model(data[0]) - data[1]) ** 2).mean(), progress=False)
+    assert model.weight.grad is None
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_a_scripted_model_is_trained_with_its_optimizer(digits: TensorDataset) -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    result = unstuck.overfit(model, digits[:32], nn.CrossEntropyLoss(), optimizer, progress=False)
+    assert result.memorised
+    assert result.findings == ()
+
+
+def test_a_model_in_half_precision_is_not_called_unable() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1)).bfloat16()
+    inputs, target = torch.randn(32, 8).bfloat16(), (torch.randn(32, 1) * 50 + 300).bfloat16()
+    result = unstuck.overfit(
+        model, (inputs, target), nn.MSELoss(), lambda items: torch.optim.Adam(items, lr=0.5), progress=False
+    )
+    assert result.memorised, result
+
+
+class Autoencoder(nn.Module):
+    """A variational one, whose loss has no floor that could be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(8, 4), nn.Linear(2, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        mean, log_variance = self.encoder(x).chunk(2, 1)
+        return self.decoder(mean + torch.randn_like(mean) * (log_variance / 2).exp()), mean, log_variance
+
+
+def test_a_loss_whose_floor_is_unknown_is_undecided_where_it_stands_still() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        made, mean, log_variance = model(x)
+        kept = 0.5 * (mean**2 + log_variance.exp() - 1 - log_variance).sum(1).mean()
+        return ((made - x) ** 2).sum(1).mean() + kept
+
+    torch.manual_seed(0)
+    result = unstuck.overfit(
+        Autoencoder(),
+        torch.randn(32, 8),
+        step=step,
+        optimizer=lambda items: torch.optim.Adam(items, lr=0.02),
+        steps=400,
+        progress=False,
+    )
+    assert (result.verdict, result.memory.more_steps) == ("undecided", None)
+    assert "how far it can fall isn't known" in str(result)
+    assert result.best_rate is None or min(item.memory.last for item in result.rates) < result.memory.last
+
+
+def test_a_rate_that_does_worse_than_the_own_is_not_the_best() -> None:
+    first = judge_memory([5.0, *[3.0] * 50], 50)
+    worse, better = judge_memory([5.0, *[4.0] * 50], 50), judge_memory([5.0, *[2.0] * 50], 50)
+    rates = (RateTried(10.0, 0.1, (), worse),)
+    assert unstuck.OverfitResult(first, (), rates, (), 1.0).best_rate is None
+    rates += (RateTried(0.1, 0.001, (), better),)
+    assert unstuck.OverfitResult(first, (), rates, (), 1.0).best_rate == 0.001
+
+
+def test_a_single_sample_is_said_to_tell_little(digits: TensorDataset) -> None:
+    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    result = unstuck.overfit(model, digits[:1], nn.CrossEntropyLoss(), progress=False)
+    assert result.memorised
+    assert "give several samples" in str(result)
+
+
+def test_batch_norm_over_a_single_sample_is_the_cause(digits: TensorDataset) -> None:
+    result = unstuck.overfit(classifier(), digits[:1], nn.CrossEntropyLoss(), progress=False)
+    assert result.verdict == "not memorised"
+    (finding,) = result.findings
+    assert (finding.code, finding.where.module) == ("model.norm-misuse", "1")
 
 
 def test_the_trainer_that_a_module_is_attached_to_is_not_copied() -> None:

@@ -15,11 +15,14 @@ LEARNT = 0.95
 LEARNT_WITH_ACCURACY = 0.75
 """The same where every sample that can be right is."""
 
-FALLING = 0.93
+FALLING = 0.97
 """The distance to the floor over the last quarter of the steps falls at least by this factor while there is hope."""
 
 NOTHING = 0.05
 """Share of the loss below which a difference between two losses is none."""
+
+ALL_BUT_GONE = 1e-3
+"""Share of the first loss at which one that stands still has arrived, where the floor is unknown."""
 
 _PATIENCE = 20
 """Times the steps so far that may be proposed."""
@@ -39,10 +42,11 @@ class Memory:
         steps: optimiser steps.
         constant: loss of the best constant prediction, None if unknown.
         floor: loss of the best prediction at all, None if unknown.
-        learnt: share of the way from ``constant`` to ``floor`` (from ``first`` to 0 where those are unknown).
+        learnt: share of the way from ``constant`` to ``floor``, None where those are unknown.
         accuracy: share of samples that are right, None where the task is no classification.
         attainable: the largest accuracy that the labels allow: equal inputs may carry different labels.
-        more_steps: how many more would settle it, where it is undecided.
+        more_steps: how many more would settle it, where it is undecided and the loss still falls. None beside
+            ``undecided``: the loss stands still, and its floor is unknown.
         sentence: all of it in words.
     """
 
@@ -68,6 +72,8 @@ def judge_memory(
     attainable: float | None = None,
     evaluated: float | None = None,
     ascends: bool = False,
+    alike: bool = False,
+    faulty: bool = False,
 ) -> Memory:
     """Judge an overfit test.
 
@@ -75,11 +81,13 @@ def judge_memory(
         curve: mean loss of all batches, once per pass over them, the first before any step.
         steps: optimiser steps that were taken.
         constant: loss of the best constant prediction.
-        floor: loss of the best prediction at all.
+        floor: loss of the best prediction at all. A loss clearly below it shows that it isn't: then both are unknown.
         accuracy: share of samples that are right at the end.
         attainable: the largest that is possible.
         evaluated: loss at the end in evaluation mode, without dropout; the better of the two counts.
         ascends: the loss has been found to have the wrong sign, so that however it falls nothing is learnt.
+        alike: there is a single sample, or all targets are equal, so that a constant prediction is the best one.
+        faulty: the diagnosis has found an error. A loss that stands still, and whose floor is unknown, is then stuck.
 
     Raises:
         ValueError: an empty curve.
@@ -88,25 +96,61 @@ def judge_memory(
         raise ValueError("an overfit test without a single loss can't be judged")
     first, last = curve[0], curve[-1]
     reached = min(last, evaluated) if evaluated is not None and math.isfinite(evaluated) else last
+    if _is_undercut(constant, floor, reached):
+        constant = floor = None
+    known = constant is not None and floor is not None
     top, bottom = _range(first, constant, floor)
     learnt = (top - reached) / (top - bottom) if math.isfinite(reached) and top > bottom else None
     right = accuracy is not None and attainable is not None and accuracy >= attainable - 1e-9
     more = None
     verdict: Literal["memorised", "not memorised", "undecided"]
-    if not math.isfinite(last) or ascends or _nothing_to_learn(first, constant, floor):
+    if not math.isfinite(last) or ascends or (not alike and _nothing_to_learn(first, constant, floor)):
         verdict = "not memorised"
-    elif learnt is None:
-        verdict = "memorised" if right else "undecided"
+    elif not known:
+        verdict, more = _by_course(curve, steps, reached, right)
+        if verdict == "undecided" and more is None and faulty:
+            verdict = "not memorised"
+    elif learnt is None:  # it began at the floor
+        verdict = "memorised" if right or reached <= bottom + NOTHING * abs(bottom) else "not memorised"
     elif learnt >= LEARNT or (right and learnt >= LEARNT_WITH_ACCURACY):
         verdict = "memorised"
     else:
         more = _more_steps(curve, steps, bottom, top)
         verdict = "undecided" if more is not None else "not memorised"
-    known = constant is not None and floor is not None
     memory = Memory(
         verdict, first, last, steps, constant, floor, learnt if known else None, accuracy, attainable, more, ""
     )
-    return Memory(**{**vars(memory), "sentence": _told(memory, evaluated)})
+    return Memory(**{**vars(memory), "sentence": _told(memory, evaluated, alike)})
+
+
+def _is_undercut(constant: float | None, floor: float | None, reached: float) -> bool:
+    """Whether a model scores clearly below what was taken for the lowest loss, so that it isn't that."""
+    if floor is None or not math.isfinite(reached):
+        return False
+    way = abs(constant - floor) if constant is not None else 0.0
+    return reached < floor - NOTHING * max(way, abs(floor))
+
+
+def _by_course(
+    curve: Sequence[float], steps: int, reached: float, right: bool
+) -> tuple[Literal["memorised", "not memorised", "undecided"], int | None]:
+    """The verdict, and the steps that would settle it, where only the course of the loss is known.
+
+    A loss that has fallen and stands still may have arrived or be stuck: that can't be told without its floor.
+    """
+    first = curve[0]
+    if not math.isfinite(first):
+        return ("memorised" if right else "undecided"), None
+    more = _more_steps(curve, steps, min(0.0, first, reached), first)
+    still = more is None or reached < 0
+    fallen = first - reached
+    if reached >= 0 and fallen >= LEARNT * first and (not still or right or reached <= ALL_BUT_GONE * first):
+        return "memorised", None
+    if right and fallen >= LEARNT_WITH_ACCURACY * abs(first):
+        return "memorised", None
+    if not still:
+        return "undecided", more
+    return ("undecided" if fallen > NOTHING * abs(first) else "not memorised"), None
 
 
 def _nothing_to_learn(first: float, constant: float | None, floor: float | None) -> bool:
@@ -147,7 +191,7 @@ def _middle(values: Sequence[float]) -> float:
     return ordered[len(ordered) // 2] if ordered else math.inf
 
 
-def _told(memory: Memory, evaluated: float | None) -> str:
+def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
     parts = [f"loss {memory.first:.4g} -> {memory.last:.4g} in {memory.steps} steps"]
     if evaluated is not None and abs(evaluated - memory.last) > 0.1 * max(abs(memory.last), 1e-3):
         parts.append(f"{evaluated:.4g} in evaluation mode")
@@ -155,9 +199,18 @@ def _told(memory: Memory, evaluated: float | None) -> str:
         best = memory.attainable
         limit = f" of at most {100 * best:.1f} %" if best is not None and best < 1 else ""
         parts.append(f"accuracy {100 * memory.accuracy:.1f} %{limit}")
-    if memory.constant is not None:
+    if memory.verdict == "undecided" and memory.more_steps is None:
+        parts.append("how far it can fall isn't known, so where it stands may be the end or not")
+    elif memory.constant is None or memory.floor is None:
+        parts.append("what a constant prediction would score isn't known")
+    elif alike:
+        parts.append(
+            f"but a constant prediction would score {memory.constant:.4g} too (a single sample, or equal targets): "
+            "give several samples with different targets to see whether inputs are told apart"
+        )
+    else:
         parts.append(f"a constant prediction would score {memory.constant:.4g}")
-    if _nothing_to_learn(memory.first, memory.constant, memory.floor):
+    if not alike and _nothing_to_learn(memory.first, memory.constant, memory.floor):
         parts.append(
             "no prediction can score better than a constant one (equal inputs with different targets, or a loss that "
             "compares each sample with all targets)"

@@ -18,14 +18,16 @@ from unstuck.session.session import Session
 from unstuck.session.watch import watch
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.data.transfer import move_data_to_device
+from unstuck.trials.overfit.capture import looking
 from unstuck.trials.overfit.copies import copied_model, copied_optimizer
 from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss
-from unstuck.trials.overfit.training import Curve, Pass, Passed, forward_of_pair, run_passes, train
+from unstuck.trials.overfit.norm_of_one import norm_of_one
+from unstuck.trials.overfit.training import Curve, Pass, Passed, forward_of_pair, run_passes, train, with_loss
 from unstuck.workflow.batches import chosen_batches, first_batches
 from unstuck.workflow.overfit_causes import causes_at_hand
 from unstuck.workflow.progress import Advance, steps_shown
 
-__all__ = ["OptimizerOrMaker", "OverfitResult", "copies_of", "overfit", "pass_of"]
+__all__ = ["OptimizerOrMaker", "OverfitResult", "copies_of", "device_of", "overfit", "pass_of"]
 
 OptimizerOrMaker = torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -42,6 +44,9 @@ _WHATEVER_THE_RATE = ("data.constant-input", "data.nonfinite-input", "loss.wrong
 
 _OF_STEPS_TOO_LARGE = ("model.dead-units", "model.saturated-units", "optim.exploding-gradient")
 """Findings, and those on numbers that aren't finite, beside which a rate may still be the cause."""
+
+_BETTER = 0.05
+"""Share of its loss by which another rate must end below the own one to be worth telling."""
 
 _SETTLED = 0.99
 """Share of the way to the floor after which no further step is needed."""
@@ -92,18 +97,25 @@ class OverfitResult:
 
     @property
     def best_rate(self) -> float | None:
-        """The learning rate that memorised, or came nearest to it; None where no other was tried or none learns."""
-        learning = [item for item in self.rates if item.learns]
-        return _best(learning).rate if learning else None
+        """The other learning rate that memorised, or came nearest to it; None where none did better than the own."""
+        own = self.memory.last
+        limit = own - _BETTER * abs(own) if math.isfinite(own) else math.inf
+        better = [item for item in self.rates if item.learns and item.memory.last < limit]
+        return _best(better).rate if better else None
 
     def __str__(self) -> str:
         lines = [self.memory.sentence]
         if self.rates:
             best = self.best_rate
             tried = ", ".join(f"{item.rate:.3g}: {item.memory.last:.4g}" for item in self.rates)
-            told = f"a learning rate of {best:.3g} learns" if best is not None else "no other learning rate learns"
+            told = "no other learning rate learns"
+            if best is not None:
+                whole = any(item.memory.verdict == "memorised" for item in self.rates if item.rate == best)
+                told = f"a learning rate of {best:.3g} {'learns' if whole else 'comes further'}"
             lines.append(f"{told} (loss by rate: {tried})")
-        lines += [f"{item.severity.value} {item.code}: {item.summary}" for item in self.findings]
+        for item in self.findings:
+            place = f" ({item.where.file}:{item.where.line})" if item.where.file else ""
+            lines.append(f"{item.severity.value} {item.code}{place}: {item.summary}")
         return "\n".join(lines)
 
 
@@ -159,14 +171,23 @@ def overfit(
     """
     begin = time.monotonic()
     run = pass_of(loss_fn, step)
+    _check_model(model)
     _check_counts(steps, batches, samples_per_class, max_seconds)
+    place = device_of(model) if device is None else _usable(device)
     chosen = first_batches(data, batches) if samples_per_class is None else chosen_batches(data, samples_per_class)
     if loss_fn is not None:
         _check_pairs(chosen)
     with isolate_rng(), Session.set_aside(), steps_shown("overfitting", steps, progress) as advance:
-        place = torch.device(device) if device is not None else _device_of(model)
         chosen = [move_data_to_device(batch, place) for batch in chosen]
-        trial = _Trial(model, optimizer, chosen, run, loss_fn, place)
+        if isinstance(loss_fn, torch.nn.Module):
+            model, run = with_loss(model, loss_fn, place)
+        try:
+            trial = _Trial(model, optimizer, chosen, run, place)
+        except ValueError as error:
+            refused = norm_of_one(error)
+            if refused is None:
+                raise
+            return _refused(refused, time.monotonic() - begin)
         memory, curve, findings = trial.train(steps, begin + max_seconds, advance)
         rates: list[RateTried] = []
         hopeless = any(item.code in _WHATEVER_THE_RATE for item in findings)
@@ -233,7 +254,6 @@ class _Trial:
         optimizer: OptimizerOrMaker | None,
         batches: Sequence[Any],
         run: Pass,
-        loss_fn: Callable[[Any, Any], torch.Tensor] | None,
         device: torch.device,
     ) -> None:
         self._model = model
@@ -242,9 +262,9 @@ class _Trial:
         self._run = run
         self._device = device
         probe, _ = copies_of(self._model, self._optimizer, self._device)
-        self._first = run_passes(probe, batches, run, training=True)
-        for item in self._first:
-            _check_loss(item.loss)
+        for batch in batches:
+            _check_loss(run(probe, batch).loss, probe)
+        self._first = run_passes(probe, batches, looking(run), training=True)
         self._bounds = bounds_over(self._first)
 
     def train(self, steps: int, deadline: float, advance: Advance) -> tuple[Memory, Curve, tuple[Finding, ...]]:
@@ -252,8 +272,7 @@ class _Trial:
         model, optimizer = copies_of(self._model, self._optimizer, self._device)
         with watch(model, optimizer, budget=0.0) as watching:
             curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
-        ascends = any(item.code == "loss.wrong-sign" for item in watching.findings)
-        memory = self._judged(model, curve, ascends)
+        memory = self._judged(model, curve, watching.findings)
         at_hand = causes_at_hand(model, optimizer, self._first, memory)
         known = {item.code for item in at_hand}
         seen = [item for item in watching.findings if item.code not in known]
@@ -312,10 +331,10 @@ class _Trial:
             return False
         return (constant - loss) / (constant - floor) >= _SETTLED
 
-    def _judged(self, model: torch.nn.Module, curve: Curve, ascends: bool = False) -> Memory:
+    def _judged(self, model: torch.nn.Module, curve: Curve, findings: Sequence[Finding] = ()) -> Memory:
         accuracy = attainable = evaluated = None
         if curve.ended != "nonfinite":
-            last = run_passes(model, self._batches, self._run, training=False)
+            last = run_passes(model, self._batches, looking(self._run), training=False)
             evaluated = mean_loss(last)
             accuracy, attainable = accuracy_over(last)
         start = sum(float(item.loss) for item in self._first) / len(self._first)
@@ -327,7 +346,9 @@ class _Trial:
             accuracy,
             attainable,
             evaluated,
-            ascends,
+            ascends=any(item.code == "loss.wrong-sign" for item in findings),
+            alike=self._bounds.alike,
+            faulty=not _is_unexplained(findings),
         )
 
 
@@ -349,7 +370,13 @@ def copies_of(
         optimizer: of the model, or a function that makes one from parameters; Adam at 1e-3 for None.
         device: where the copy lies; None: where the model does.
         factor: on every group's rate.
+
+    Raises:
+        MisconfigurationException: the model can't be copied, none of it can be trained, or ``optimizer`` is something
+            else.
     """
+    if not any(item.requires_grad for item in model.parameters()):
+        raise MisconfigurationException("the model has no parameter that requires a gradient: nothing can be trained")
     clone, copies = copied_model(model)
     if isinstance(optimizer, torch.optim.Optimizer):
         made = copied_optimizer(optimizer, copies, factor)
@@ -358,7 +385,16 @@ def copies_of(
     parameters = [item for item in clone.parameters() if item.requires_grad]
     if optimizer is None:
         return clone, torch.optim.Adam(parameters, lr=1e-3 * factor)
+    if not callable(optimizer):
+        raise MisconfigurationException(
+            f"`optimizer` must be an optimizer of the model or a function that makes one from parameters, got "
+            f"{_kind(optimizer)}; one optimizer with several groups takes the place of several"
+        )
     made = optimizer(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise MisconfigurationException(
+            f"`optimizer` must return an optimizer when it is called with parameters, it returned {_kind(made)}"
+        )
     for group in made.param_groups:
         group["lr"] = group["lr"] * factor
     return clone, made
@@ -375,16 +411,23 @@ def pass_of(
     """The pass of one batch.
 
     Raises:
-        MisconfigurationException: not exactly one of both is given.
+        MisconfigurationException: not exactly one of both is given, or it can't be called so.
     """
     if (loss_fn is None) == (step is None):
         raise MisconfigurationException(
             "give `loss_fn`, called as loss_fn(output, target), or `step`, called as step(model, batch): one of them"
         )
+    for name, given in (("loss_fn", loss_fn), ("step", step)):
+        if given is not None and (not callable(given) or _is_module_class(given)):
+            raise MisconfigurationException(f"`{name}` must be a function, got {_kind(given)}")
     if loss_fn is not None:
         return forward_of_pair(loss_fn)
     assert step is not None
     return lambda model, batch: Passed(step(model, batch), inputs=batch)
+
+
+def _is_module_class(given: Any) -> bool:
+    return isinstance(given, type) and issubclass(given, torch.nn.Module)
 
 
 def _check_counts(steps: int, batches: int, samples_per_class: int | None, max_seconds: float) -> None:
@@ -405,11 +448,56 @@ def _check_pairs(batches: Sequence[Any]) -> None:
             )
 
 
-def _check_loss(loss: Any) -> None:
+def _check_loss(loss: Any, model: torch.nn.Module) -> None:
+    """A loss must be one number, and depend on the model that was given."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        shape = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        shape = f"a tensor {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise MisconfigurationException(f"the loss must be a tensor with a single number, got {shape}; reduce it")
+    trained = [item for item in model.parameters() if item.requires_grad]
+    if loss.requires_grad and all(item is None for item in torch.autograd.grad(loss, trained, allow_unused=True)):
+        raise MisconfigurationException(
+            "the loss depends on none of the parameters of the model that is trained, which is a copy; use the model "
+            "that `step` is called with, not one from outside"
+        )
 
 
-def _device_of(model: torch.nn.Module) -> torch.device:
+def _check_model(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise MisconfigurationException(f"`model` must be a torch Module, got {_kind(model)}")
+
+
+def _kind(given: Any) -> str:
+    """How to call what was given in the place of something else."""
+    if isinstance(given, type):
+        return f"the class {given.__name__}, not an instance of it"
+    if isinstance(given, (list, tuple)):
+        return f"a {type(given).__name__} of {len(given)} ({', '.join(type(item).__name__ for item in given[:4])})"
+    return f"{given!r} ({type(given).__name__})" if isinstance(given, (str, int, float)) else type(given).__name__
+
+
+def _usable(device: Any) -> torch.device:
+    """The device by its name, after a look whether tensors can lie there."""
+    try:
+        place = torch.device(device)
+        if place.type == "meta":
+            raise ValueError("tensors there have no values")
+        torch.empty(1, device=place)
+    except Exception as error:  # backends raise AssertionError, RuntimeError, TypeError, NotImplementedError
+        reason = str(error).split(". ")[0].splitlines()[0]
+        raise MisconfigurationException(
+            f"`device` must be a device that this torch can use, such as 'cpu', got {device!r}: {reason}; leave it out "
+            "to train where the model is"
+        ) from error
+    return place
+
+
+def _refused(finding: Finding, seconds: float) -> OverfitResult:
+    """The result where the model can't even be run."""
+    sentence = f"not memorised: the model can't be run in training mode, {finding.summary}"
+    memory = Memory("not memorised", math.nan, math.nan, 0, None, None, None, None, None, None, sentence)
+    return OverfitResult(memory, (), (), (finding,), seconds)
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Where a model's first parameter or buffer lies; the CPU for one without any."""
     return next((item.device for item in [*model.parameters(), *model.buffers()]), torch.device("cpu"))

@@ -13,11 +13,13 @@ from unstuck.findings import Finding
 from unstuck.session.session import Session
 from unstuck.session.watch import watch
 from unstuck.trainer.data.seed import isolate_rng
+from unstuck.trials.overfit.capture import looking
 from unstuck.trials.overfit.copies import copied_model
 from unstuck.trials.overfit.evidence import bounds_over
-from unstuck.trials.overfit.training import call_model, take_step
+from unstuck.trials.overfit.norm_of_one import norm_of_one
+from unstuck.trials.overfit.training import call_model, take_step, with_loss
 from unstuck.workflow.batches import first_batches
-from unstuck.workflow.overfit import OptimizerOrMaker, copies_of, pass_of
+from unstuck.workflow.overfit import OptimizerOrMaker, copies_of, device_of, pass_of
 
 __all__ = ["Observed", "observe", "outputs_of", "score_at_start"]
 
@@ -35,6 +37,7 @@ class Observed:
         without_gradient: parameters that require a gradient and never had one other than zero.
         unchanged: parameters that require a gradient and are as before.
         nonfinite: parameters that hold NaN or infinity at the end.
+        refused: why the model couldn't be run in training mode, None where it could.
     """
 
     losses: tuple[float, ...]
@@ -42,6 +45,7 @@ class Observed:
     without_gradient: tuple[str, ...]
     unchanged: tuple[str, ...]
     nonfinite: tuple[str, ...]
+    refused: Finding | None = None
 
 
 def outputs_of(model: torch.nn.Module, inputs: Any, samples: int) -> list[torch.Tensor]:
@@ -82,15 +86,23 @@ def observe(
     run = pass_of(loss_fn, step)
     chosen = first_batches(data, batches)
     with isolate_rng(), Session.set_aside():
+        if isinstance(loss_fn, torch.nn.Module):
+            model, run = with_loss(model, loss_fn, device_of(model))
         clone, made = copies_of(model, optimizer)
         named = [(name, item) for name, item in clone.named_parameters() if item.requires_grad]
         before = {name: item.detach().clone() for name, item in named}
         with_gradient: set[str] = set()
         losses = []
-        with watch(clone, made, budget=0.0) as watching:
-            for index in range(steps):
-                losses.append(take_step(clone, made, chosen[index % len(chosen)], run))
-                with_gradient |= {name for name, item in named if item.grad is not None and bool(item.grad.any())}
+        try:
+            with watch(clone, made, budget=0.0) as watching:
+                for index in range(steps):
+                    losses.append(take_step(clone, made, chosen[index % len(chosen)], run))
+                    with_gradient |= {name for name, item in named if item.grad is not None and bool(item.grad.any())}
+        except ValueError as error:
+            refused = norm_of_one(error)
+            if refused is None:
+                raise
+            return Observed(tuple(losses), (refused,), (), (), (), refused)
     return Observed(
         tuple(losses),
         watching.findings,
@@ -101,9 +113,13 @@ def observe(
 
 
 def score_at_start(model: torch.nn.Module, data: Any, loss_fn: Loss) -> tuple[float, float | None]:
-    """(loss of the untrained model on the first batch, that of the best constant prediction or None)."""
+    """(loss of the untrained model on the first batch, that of the best constant prediction or None).
+
+    A single sample, or samples that all want the same, have none that would tell anything.
+    """
     run = pass_of(loss_fn, None)
     (batch,) = first_batches(data, 1)
     with isolate_rng(), Session.set_aside(), torch.no_grad():
-        passed = run(copied_model(model)[0], batch)
-        return float(passed.loss), bounds_over([passed]).constant
+        passed = looking(run)(copied_model(model)[0], batch)
+        bounds = bounds_over([passed])
+        return float(passed.loss), None if bounds.alike else bounds.constant

@@ -86,3 +86,30 @@ def test_a_broadcast_target_leaves_nothing_to_learn() -> None:
 
     found = bounds_of(loss, torch.randn(8, 1), target, torch.arange(8))
     assert found.floor == pytest.approx(found.constant, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_invents_no_floor(dtype: torch.dtype) -> None:
+    target = torch.linspace(200.0, 400.0, 32).unsqueeze(1).to(dtype)
+    found = bounds_of(F.mse_loss, torch.randn(32, 1).to(dtype), target, torch.arange(32))
+    assert found.constant == pytest.approx(float(target.double().var(correction=0)), rel=1e-3)
+    assert found.floor == pytest.approx(0.0, abs=1e-3)
+    weighted = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0], dtype=dtype))
+    labels = torch.arange(12) % 3
+    found = bounds_of(weighted, torch.randn(12, 3).to(dtype), labels, torch.arange(12))
+    assert found.floor == pytest.approx(0.0, abs=1e-3)
+    assert weighted.weight.dtype == dtype
+
+
+def test_parameters_of_the_loss_get_no_gradient() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return self.scale * F.mse_loss(output, target)
+
+    loss = Scaled()
+    assert bounds_of(loss, torch.randn(8, 1), torch.randn(8, 1), torch.arange(8)).floor == pytest.approx(0.0, abs=1e-6)
+    assert loss.scale.grad is None

@@ -54,9 +54,9 @@ def load_training(run: Run) -> None:
         ]
     else:
         combined = freeze_loaders(combined, names, limits.overfit, num_replicas=run.strategy.world_size)
-        rank_zero_info(
-            f"`overfit_batches`: every epoch trains on the same {_listed(list(combined.limits or ()))} batches."
-        )
+        counts = list(combined.limits or ())
+        plural = "" if counts == [1] else "es"
+        rank_zero_info(f"`overfit_batches`: every epoch trains on the same {_listed(counts)} batch{plural}.")
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
     data.max_batches = list(combined.limits or ())

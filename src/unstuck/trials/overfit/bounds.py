@@ -7,14 +7,17 @@ so that conflicting labels show as a floor above zero.
 
 from __future__ import annotations
 
+import copy
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Bounds", "bounds_of", "groups_of_equal_inputs"]
+__all__ = ["Bounds", "bounds_of", "groups_of_equal_inputs", "in_full_precision"]
 
 Loss = Callable[[torch.Tensor, Any], torch.Tensor]
 
@@ -27,6 +30,12 @@ _SMALL = 1e-2
 _BOTTOMLESS = 50.0
 """Standard deviations of a prediction below which a falling loss is taken to have no lower end."""
 
+_HISTORY, _NUMBERS_KEPT = 20, 40_000_000
+"""Steps that the minimiser remembers, fewer where predictions hold so many numbers that memory would count."""
+
+_SECONDS = 10.0
+"""For each bound; a loss that isn't minimised by then has no known one."""
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -36,10 +45,12 @@ class Bounds:
         constant: of the best prediction that is the same for every sample; None where it can't be found.
         floor: of the best prediction that is a function of the input; None where the loss has no lower end or it
             can't be found.
+        alike: whether there is but one sample, or all want the same, so that the best prediction is a constant one.
     """
 
     constant: float | None
     floor: float | None
+    alike: bool = False
 
 
 def bounds_of(loss_fn: Loss, output: torch.Tensor, target: Any, groups: torch.Tensor) -> Bounds:
@@ -47,15 +58,34 @@ def bounds_of(loss_fn: Loss, output: torch.Tensor, target: Any, groups: torch.Te
 
     Args:
         loss_fn: called with a prediction like ``output`` and ``target``; a scalar.
-        output: predictions of a model, (samples, ...): their shape, range and number format are what counts.
+        output: predictions of a model, (samples, ...): their shape and range are what counts. Half precision is judged
+            in float32.
         target: as the loss takes it.
         groups: (samples,) equal numbers for equal inputs, counted from 0.
     """
     if output.dim() == 0 or output.shape[0] != groups.shape[0] or not output.is_floating_point():
         return Bounds(None, None)
     alike = torch.zeros_like(groups)
+    # in half precision the steps between numbers would be taken for the lowest loss
+    loss_fn, output, target = in_full_precision(loss_fn), in_full_precision(output), in_full_precision(target)
     with torch.enable_grad():
         return Bounds(_lowest(loss_fn, output, target, alike), _lowest(loss_fn, output, target, groups))
+
+
+def in_full_precision(item: Any) -> Any:
+    """The same with half precision replaced by float32, in tensors, containers of them, and a loss's own weights."""
+    if isinstance(item, torch.nn.Module):
+        halves = [value for value in (*item.parameters(), *item.buffers()) if _is_half(value)]
+        return copy.deepcopy(item).float() if halves else item
+    if not any(isinstance(leaf, torch.Tensor) and _is_half(leaf) for leaf in tree_leaves(item)):
+        return item
+    return tree_map(
+        lambda leaf: leaf.detach().float() if isinstance(leaf, torch.Tensor) and _is_half(leaf) else leaf, item
+    )
+
+
+def _is_half(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() < 4
 
 
 def groups_of_equal_inputs(inputs: Any, samples: int) -> torch.Tensor:
@@ -67,7 +97,7 @@ def groups_of_equal_inputs(inputs: Any, samples: int) -> torch.Tensor:
     """
     leaves = [
         item.detach().reshape(samples, -1).cpu().double()
-        for item in torch.utils._pytree.tree_leaves(inputs)
+        for item in tree_leaves(inputs)
         if isinstance(item, torch.Tensor) and item.dim() and item.shape[0] == samples and not item.is_complex()
     ]
     if not leaves:
@@ -130,32 +160,36 @@ def _minimised(
     means = sums / torch.bincount(groups, minlength=count).reshape(-1, *(1,) * (start.dim() - 1))
     free = means.clone().requires_grad_()
     scale = float(start.std()) if start.numel() > 1 else 1.0
-    optimizer = torch.optim.LBFGS([free], max_iter=_ITERATIONS, history_size=20, line_search_fn="strong_wolfe")
+    history = max(3, min(_HISTORY, _NUMBERS_KEPT // max(1, free.numel())))
+    deadline = time.monotonic() + _SECONDS
+    optimizer = torch.optim.LBFGS([free], max_iter=_ITERATIONS, history_size=history, line_search_fn="strong_wolfe")
     lowest: list[float] = []
 
     def closure() -> torch.Tensor:
-        optimizer.zero_grad()
+        if time.monotonic() > deadline:
+            raise TimeoutError
         loss = loss_fn(to_output(free)[groups].to(output.dtype), target)
         lowest.append(float(loss.detach()))
         # its tolerances are absolute: a loss that is scaled down would count as minimised
         scaled = loss / abs(lowest[0]) if 0.0 < abs(lowest[0]) < _SMALL else loss
-        scaled.backward()
+        (free.grad,) = torch.autograd.grad(scaled, free)  # and of nothing else that the loss may hold
         return scaled
 
     try:
         optimizer.step(closure)
-    except Exception:  # noqa: BLE001 - the loss is the user's, and takes no such predictions
+        finite = [value for value in lowest if value - value == 0]
+        if not finite:
+            return None
+        reached, size = min(finite), max(abs(finite[0]), 1.0)
+        moved = float((free.detach() - means).abs().nan_to_num(torch.inf).max())
+        scale = max(scale, 1.0)
+        if reached < 0 and moved > _BOTTOMLESS * scale and finite[0] - reached > 10 * size:
+            return -math.inf  # it would fall for ever
+        if reached < 0 and _falls_far_off(closure, free, means, scale, reached, size):
+            return -math.inf
+    except Exception:  # noqa: BLE001 - the time is up, or the user's loss takes no such predictions
         return None
-    finite = [value for value in lowest if value - value == 0]
-    if not finite:
-        return None
-    moved = float((free.detach() - means).abs().nan_to_num(torch.inf).max())
-    fallen = finite[0] - min(finite)
-    if min(finite) < 0 and moved > _BOTTOMLESS * max(scale, 1.0) and fallen > 10 * max(abs(finite[0]), 1.0):
-        return -math.inf  # it would fall for ever
-    if min(finite) < 0 and _falls_far_off(closure, free, means, max(scale, 1.0), min(finite), max(abs(finite[0]), 1.0)):
-        return -math.inf
-    return min(finite)
+    return reached
 
 
 def _falls_far_off(

@@ -1,9 +1,15 @@
-"""What the loss of a pass was made of: the call of torch's loss function, its prediction and its target."""
+"""What the loss of a pass was made of: a prediction, and a function of it.
+
+Where one call of a loss function of torch's made the whole loss, its first argument is the prediction. Else it is what
+the step's only module call returned, if the loss follows from that alone: then the step itself, with the module's
+answer replaced, is the function.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +18,10 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["CapturedLoss", "LossCapture", "inputs_beside"]
+from unstuck.trials.overfit.bounds import in_full_precision
+from unstuck.trials.overfit.training import Pass, Passed
+
+__all__ = ["CapturedLoss", "LossCapture", "inputs_beside", "look", "looking"]
 
 _NAMES = (
     "binary_cross_entropy",
@@ -72,9 +81,10 @@ class LossCapture(TorchFunctionMode):
         bound = signature.bind(*args, **keywords).arguments
         first, second, *_ = signature.parameters
         output, target = bound.pop(first), bound.pop(second)
+        rest = in_full_precision(bound)
         if isinstance(value, torch.Tensor) and value.numel() == 1 and isinstance(output, torch.Tensor):
             self.calls.append(
-                CapturedLoss(lambda given, wanted: func(given, wanted, **bound), output, target, value.detach())
+                CapturedLoss(lambda given, wanted: func(given, wanted, **rest), output, target, value.detach())
             )
         return value
 
@@ -82,6 +92,125 @@ class LossCapture(TorchFunctionMode):
         """The call that made the whole of a loss; None where several did, or something else as well."""
         found = [call for call in self.calls if torch.allclose(call.value.double(), loss.detach().double(), rtol=1e-5)]
         return found[0] if len(self.calls) == 1 and found else None
+
+
+def look(step: Callable[[], Any], model: torch.nn.Module, batch: Any) -> Passed:
+    """The pass of a step, and what its loss is made of where that can be told.
+
+    Args:
+        step: runs the pass; returns the loss, or a dict with it under "loss".
+        model: whose modules the step calls.
+        batch: that it works on.
+
+    Raises:
+        TypeError: the step returns no loss.
+    """
+    with LossCapture() as capture, _outermost_calls(model) as calls:
+        result = step()
+    loss = _loss_of(result)
+    call = capture.only(loss)
+    if call is not None:
+        return Passed(loss, call.output, call.target, inputs_beside(call.target, batch), call.loss_fn)
+    found = [item for item in calls if not (isinstance(item.output, torch.Tensor) and item.output.numel() == 1)]
+    if len(found) != 1 or not isinstance(found[0].output, torch.Tensor):
+        return Passed(loss, inputs=batch)
+    (only,) = found
+
+    def answered(output: torch.Tensor, target: Any) -> torch.Tensor:
+        with _answering(only.module, output):
+            return _loss_of(step())
+
+    if not _follows_from(answered, only.output.detach(), loss.detach()):
+        return Passed(loss, inputs=batch)
+    return Passed(loss, only.output, None, only.inputs, answered)
+
+
+def looking(run: Pass) -> Pass:
+    """A pass that also tells what its loss is made of, where ``run`` doesn't by itself."""
+
+    def looked(model: torch.nn.Module, batch: Any) -> Passed:
+        first: list[Passed] = []
+
+        def step() -> torch.Tensor:
+            passed = run(model, batch)
+            if not first:
+                first.append(passed)
+            return passed.loss
+
+        seen = look(step, model, batch)
+        own = first[0]
+        return own if isinstance(own.output, torch.Tensor) and own.loss_fn is not None else seen
+
+    return looked
+
+
+def _loss_of(result: Any) -> torch.Tensor:
+    loss = result.get("loss") if isinstance(result, Mapping) else result
+    if not isinstance(loss, torch.Tensor):
+        raise TypeError(f"the step returned no loss, but {type(result).__name__}")
+    return loss
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a module that no other module called."""
+
+    module: torch.nn.Module
+    inputs: Any
+    output: Any
+
+
+@contextmanager
+def _outermost_calls(model: torch.nn.Module) -> Iterator[list[_Call]]:
+    """The calls of a model's modules during a block, without those inside of one another."""
+    calls: list[_Call] = []
+    depth = 0
+
+    def enter(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        nonlocal depth
+        depth += 1
+
+    def leave(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            calls.append(_Call(module, (args, kwargs), output))
+
+    with ExitStack() as stack:
+        for module in model.modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # takes no such hooks
+            stack.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(leave, with_kwargs=True).remove)
+        yield calls
+
+
+@contextmanager
+def _answering(module: torch.nn.Module, output: torch.Tensor) -> Iterator[None]:
+    """Let a module give this answer, whatever it is called with, during a block."""
+    own = module.__dict__.get("forward")
+    module.__dict__["forward"] = lambda *args, **kwargs: output
+    try:
+        yield
+    finally:
+        del module.__dict__["forward"]
+        if own is not None:
+            module.__dict__["forward"] = own
+
+
+def _follows_from(loss_fn: Callable[[Any, Any], torch.Tensor], output: torch.Tensor, loss: torch.Tensor) -> bool:
+    """Whether a loss is made of a prediction alone: the same each time, and through no parameter beside it."""
+    if output.dim() == 0 or not output.is_floating_point():
+        return False
+    try:
+        with torch.enable_grad():
+            again = [loss_fn(output, None) for _ in range(2)]
+    except Exception:  # noqa: BLE001 - the user's code, called with an answer that it doesn't expect
+        return False
+    return all(
+        not item.requires_grad and item.numel() == 1 and torch.allclose(item.double(), loss.double(), rtol=1e-4)
+        for item in again
+    )
 
 
 def inputs_beside(target: Any, batch: Any) -> list[torch.Tensor]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from unstuck.errors import MisconfigurationException
 
@@ -21,35 +23,88 @@ def copied_model(model: torch.nn.Module) -> tuple[torch.nn.Module, dict[int, tor
     Raises:
         MisconfigurationException: the model can't be copied.
     """
-    memo: dict[int, Any] = {}
-    clone = deep_copied(model, memo=memo)
-    for parameter in clone.parameters():
-        parameter.grad = None
-    return clone, {id(item): memo[id(item)] for item in model.parameters() if id(item) in memo}
+    clone = deep_copied(model)
+    originals = dict(model.named_parameters(remove_duplicate=False))
+    # a scripted module's copy leaves no trace in the memo of deepcopy: names tell which is which
+    twins = dict(clone.named_parameters(remove_duplicate=False))
+    for name, twin in twins.items():
+        if not twin.is_leaf and name in originals:  # in a scripted module's copy they are results of an operation
+            twin.detach_().requires_grad_(originals[name].requires_grad)
+        twin.grad = None
+    return clone, {id(item): twins[name] for name, item in originals.items() if name in twins}
 
 
-def deep_copied(item: Item, *kept: object, memo: dict[int, Any] | None = None) -> Item:
+def deep_copied(item: Item, *kept: object) -> Item:
     """A deep copy of a model, or of what gives it data.
+
+    A result of an operation that is kept in an attribute (an activation, a weight that is normalised) becomes a plain
+    tensor with the same numbers.
 
     Args:
         item: what is copied. The Trainer that it is attached to isn't.
         kept: objects that the copy refers to instead of copying them.
-        memo: as for :func:`copy.deepcopy`.
 
     Raises:
-        MisconfigurationException: it can't be copied.
+        MisconfigurationException: it can't be copied; names the attribute.
     """
-    memo = {} if memo is None else memo
-    for other in (*kept, getattr(item, "_trainer", None)):
-        if other is not None:
-            memo[id(other)] = other
+    memo: dict[int, Any] = {id(other): other for other in (*kept, getattr(item, "_trainer", None)) if other is not None}
+    before = dict(memo)
     try:
-        return copy.deepcopy(item, memo)
+        with _GraphsLeftOut():
+            return copy.deepcopy(item, memo)
     except Exception as error:
+        name, holder = _uncopyable(item, before) if isinstance(item, torch.nn.Module) else ("", None)
+        what = f": its attribute `{name}` ({type(holder).__name__}) can't be ({error})" if name else f" ({error})"
         raise MisconfigurationException(
-            f"a copy of {type(item).__name__} is tried out, but it can't be copied ({error}); define __deepcopy__, or "
-            "keep no tensors with a graph and no open files in its attributes"
+            f"a copy of the {type(item).__name__} is tried out, so that yours stays as it is, but it can't be "
+            f"copied{what}; make locks, open files and connections where they are used instead of keeping them, or "
+            "give the class a __deepcopy__"
         ) from error
+
+
+class _GraphsLeftOut(TorchFunctionMode):
+    """While it is active, tensors with a graph, which torch refuses to copy, are copied without it."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
+            tensor, memo = args
+            memo[id(tensor)] = twin = tensor.detach().clone()
+            return twin
+        return func(*args, **(kwargs or {}))
+
+
+def _uncopyable(model: torch.nn.Module, memo: Mapping[int, Any]) -> tuple[str, Any]:
+    """The first attribute of a model or one of its modules that can't be copied: its path and itself."""
+    modules = {id(module): module for module in model.modules()}
+    for path, module in model.named_modules():
+        for name, value in _attributes(module):
+            if not _can_be_copied(value, {**memo, **modules}):
+                inner = next((item for item in _items(value) if not _can_be_copied(item, {**memo, **modules})), value)
+                return f"{path}.{name}".lstrip("."), inner
+    return "", None
+
+
+def _attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(module).items():
+        if name not in ("_modules", "_parameters"):
+            yield name, value
+
+
+def _items(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return list(value) if isinstance(value, (list, tuple, set)) else []
+
+
+def _can_be_copied(value: Any, memo: dict[int, Any]) -> bool:
+    try:
+        with _GraphsLeftOut():
+            copy.deepcopy(value, memo)
+    except Exception:  # noqa: BLE001 - whatever its class raises
+        return False
+    return True
 
 
 def copied_optimizer(

@@ -21,7 +21,17 @@ def bounds_over(passes: Sequence[Passed]) -> Bounds:
             return Bounds(None, None)
         groups = groups_of_equal_inputs(item.inputs, item.output.shape[0])
         found.append(bounds_of(item.loss_fn, item.output, item.target, groups))
-    return Bounds(_mean([item.constant for item in found]), _mean([item.floor for item in found]))
+    constant, floor = _mean([item.constant for item in found]), _mean([item.floor for item in found])
+    return Bounds(constant, floor, all(_alike(item) for item in passes))
+
+
+def _alike(passed: Passed) -> bool:
+    """Whether a pass has a single sample, or the same target for all."""
+    if passed.output.shape[0] == 1:
+        return True
+    target = passed.target
+    fits = isinstance(target, torch.Tensor) and target.dim() > 0 and target.shape[0] == passed.output.shape[0]
+    return fits and bool((target == target[:1]).all())
 
 
 def accuracy_over(passes: Sequence[Passed]) -> tuple[float | None, float | None]:

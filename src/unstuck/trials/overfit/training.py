@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["Curve", "Pass", "Passed", "call_model", "forward_of_pair", "run_passes", "take_step", "train"]
+from unstuck.trials.overfit.copies import deep_copied
+
+__all__ = ["Curve", "Pass", "Passed", "call_model", "forward_of_pair", "run_passes", "take_step", "train", "with_loss"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,37 @@ def forward_of_pair(loss_fn: Callable[[Any, Any], torch.Tensor]) -> Pass:
         return Passed(loss_fn(output, target), output, target, inputs, loss_fn)
 
     return run
+
+
+def with_loss(model: torch.nn.Module, loss_fn: torch.nn.Module, device: torch.device) -> tuple[torch.nn.Module, Pass]:
+    """The model to train, and its pass, for a loss that is a module itself.
+
+    A loss with parameters of its own (class centres, weights of its terms) is trained with the model. Any other one is
+    copied to the device, so that its class weights lie where the model does.
+
+    Args:
+        model: left as it is.
+        loss_fn: called as ``loss_fn(output, target)``; left as it is.
+        device: where the model will be trained.
+    """
+    if not any(item.requires_grad for item in loss_fn.parameters()):
+        return model, forward_of_pair(deep_copied(loss_fn).to(device))
+
+    def run(both: Any, batch: Any) -> Passed:
+        inputs, target = batch
+        output = call_model(both.model, inputs)
+        return Passed(both.loss(output, target), output, target, inputs)
+
+    return _ModelAndLoss(model, loss_fn), run
+
+
+class _ModelAndLoss(torch.nn.Module):
+    """A model and a loss that are trained together."""
+
+    def __init__(self, model: torch.nn.Module, loss: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
 
 
 def call_model(model: torch.nn.Module, inputs: Any) -> Any:
