@@ -11,6 +11,7 @@ import torch
 from unstuck.instruments.guard import Guard
 from unstuck.record.batch_sizes import BatchSizes
 from unstuck.record.recording import Recording
+from unstuck.signals import Rest
 
 __all__ = ["BatchSizesOfModels"]
 
@@ -18,6 +19,9 @@ _MODELS, _SIZES, _STEPS = 64, 256, 64
 """Models, sizes of each, and steps of each size that are kept."""
 
 _FEWEST_CALLS = 8
+_PAUSE = 64
+"""Steps between two looks for models that come later, where those at first have no batch normalisation."""
+
 _DEPTH = 3
 
 
@@ -36,6 +40,7 @@ class BatchSizesOfModels:
         self._guard = guard
         self._known: dict[int, tuple[ref[torch.nn.Module], BatchSizes | None]] = {}
         self._any = False
+        self.rest = Rest(("forward_begins",))
         self._calls = 0
 
     @property
@@ -45,6 +50,8 @@ class BatchSizesOfModels:
 
     def forward_begins(self, module: torch.nn.Module, args: Any, kwargs: Any, frame: FrameType) -> None:
         self._calls += 1
+        if not self.wants_calls:
+            self.rest.begin(_PAUSE)
         known = self._known.get(id(module))
         if known is None or known[0]() is not module:
             if len(self._known) >= _MODELS:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -78,16 +78,16 @@ class Look:
     epoch: int
     position: int | None
     count: int
-    rows: list[torch.Tensor]
-    shape: tuple[int, ...]
-    numbers: list[int]
-    context: list[int]
-    given: list[int] | None
-    indices: list[int] | None
     parts: list[GraphLoss]
     main: GraphLoss | None
     target: torch.Tensor | None
-    from_batch: bool | None
+    indices: list[int] | None = None
+    rows: list[torch.Tensor] = field(default_factory=list)
+    shape: tuple[int, ...] = ()
+    numbers: list[int] = field(default_factory=list)
+    context: list[int] = field(default_factory=list)
+    given: list[int] | None = None
+    from_batch: bool | None = None
     torn: float | None = None
 
     @property
@@ -362,18 +362,31 @@ def _rank_correlation(values: list[float]) -> float:
     return over / under if under > 0.0 else 0.0
 
 
-@dataclass
+@dataclass(slots=True)
 class _Input:
-    """An input that was seen: its first target and position, how often, with how many different targets and when."""
+    """An input that was seen: its first target and position, how often, with which different targets and when."""
 
     target: int
     position: int
     epoch: int
-    targets: dict[int, int]
     visits: int = 1
+    others: dict[int, int] | None = None
     inside: bool = False
     torn: bool = False
     other: tuple[int, int] | None = None
+
+    def targets(self) -> dict[int, int]:
+        """How often with which target."""
+        return {self.target: self.visits} if self.others is None else self.others
+
+    def visit(self, value: int) -> None:
+        """It has come again."""
+        if self.others is None and value != self.target:
+            self.others = {self.target: self.visits}
+        self.visits += 1
+        others = self.others
+        if others is not None and (len(others) < 16 or value in others):
+            others[value] = others.get(value, 0) + 1
 
 
 class Pairs:
@@ -400,26 +413,25 @@ class Pairs:
             target = look.target_numbers()
         else:
             target = classes
+        self._samples += look.count
+        inputs, epoch = self._known, look.epoch
         for position, (number, value) in enumerate(zip(look.context, target, strict=True)):
-            self._samples += 1
-            known = self._known.get(number)
+            known = inputs.get(number)
             if known is None:
-                if len(self._known) >= _KNOWN:
+                if len(inputs) >= _KNOWN:
                     continue
-                self._known[number] = _Input(value, position, look.epoch, {value: 1})
+                inputs[number] = _Input(value, position, epoch)
                 self._count(value)
                 continue
             self._again += 1
             self._usual += value in self._targets
             self._count(value)
-            known.visits += 1
-            if len(known.targets) < 16 or value in known.targets:
-                known.targets[value] = known.targets.get(value, 0) + 1
+            known.visit(value)
             if value != known.target:
                 self._changed += 1
                 if known.other is None:
                     known.other = (position, value)
-            if look.epoch == known.epoch:
+            if epoch == known.epoch:
                 known.inside = True
                 known.torn = known.torn or value != known.target
 
@@ -441,13 +453,14 @@ class Pairs:
         part.copies = sum(item.inside for item in self._known.values())
         loss = 0.0
         for item in self._known.values():
-            torn = item.torn if passes_known else len(item.targets) > 1
+            torn = item.torn if passes_known else len(item.targets()) > 1
             if not torn:
                 continue
             part.torn += 1
             part.torn_samples += item.visits
-            seen = sum(item.targets.values())
-            loss -= sum(count * math.log(count / seen) for count in item.targets.values())
+            targets = item.targets()
+            seen = sum(targets.values())
+            loss -= sum(count * math.log(count / seen) for count in targets.values())
             if part.row is None and item.other is not None and self._classes:
                 part.row = (item.position, item.other[0], item.target, item.other[1])
         if self._samples and self._classes:

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -36,11 +36,15 @@ from unstuck.program.data_places import (
 )
 from unstuck.record.batches import BatchesRecord, LoaderPart
 from unstuck.record.recording import Recording
+from unstuck.signals import Rest
 
 __all__ = ["Batches"]
 
-_FIRST = 100
+_FIRST = 40
 """First passes that are all looked at."""
+
+_ORDERED = 100
+"""First passes of which the targets' order is noted, if nothing else."""
 
 _EARLY = (200, 0.04)
 """Up to so many passes, as many as this share of a step's time allows."""
@@ -61,6 +65,9 @@ _DEVICE_FIRST, _DEVICE_INTERVAL = 8, 64
 
 _COMPARED = 1 << 16
 """Elements up to which a target is compared with the loader's tensors by value."""
+
+_Call = tuple[torch.nn.Module, Any, Any, FrameType]
+"""The first module call of a pass: module, arguments, keyword arguments, frame."""
 
 
 @dataclass
@@ -96,6 +103,18 @@ class _Draw:
     indices: list[int] | None
 
 
+class _Told(NamedTuple):
+    """What a pass was given (``given``), what the loaders gave for it (``drawn``, ``last``), and what its loss tells."""
+
+    given: list[torch.Tensor]
+    drawn: list[torch.Tensor]
+    last: _Draw | None
+    samples: int
+    parts: list[GraphLoss]
+    main: GraphLoss | None
+    target: torch.Tensor | None
+
+
 @dataclass
 class _Place:
     """A backward call of the program, and what was seen there."""
@@ -112,6 +131,7 @@ class _Place:
     kept: Kept = field(default_factory=Kept)
     arrays: Arrays = field(default_factory=Arrays)
     file: str | None = None
+    passes: int = 0
     asked: bool = False
 
 
@@ -136,7 +156,7 @@ class Batches:
         self._loaders: Counter[Any] = Counter()  # iterations by where the loader was constructed
         self._parts: dict[Any, LoaderPart] = {}
         self._draws: list[_Draw] = []
-        self._call: tuple[torch.nn.Module, Any, Any, FrameType] | None = None
+        self._call: _Call | None = None
         self._read_at: tuple[Frame, ...] = ()
         self._read_place: tuple[CodeType, int] | None = None
         self._stepped = False
@@ -144,13 +164,18 @@ class Batches:
         self._drawn_frames = 0
         self._places: dict[tuple[int, int], _Place] = {}
         self._codes: list[CodeType] = []  # their identities are keys
-        self._step_seconds = 0.0
-        self._last_at = 0.0
+        self._passes = 0  # that were told
+        self._looked_at = 0
+        self.rest = Rest(("forward_begins", "backward_begins", "step_ended"), self._woken)
 
     @property
     def wants_calls(self) -> bool:
         """Whether the first module call of the next pass is needed."""
-        return self._due
+        return self._due or self._early
+
+    @property
+    def _early(self) -> bool:
+        return self._guard.passes < _ORDERED
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -196,7 +221,7 @@ class Batches:
         if self._stepped:
             self._stepped = False
             self._draws.clear()
-        if not self._due:
+        if not self.wants_calls:
             return
         if len(self._draws) >= 8:
             del self._draws[0]  # an evaluation draws many
@@ -207,7 +232,7 @@ class Batches:
             self._drawn_at = user_chain(frame) if is_user_file(frame.f_code.co_filename) else ()
 
     def forward_begins(self, module: torch.nn.Module, args: Any, kwargs: Any, frame: FrameType) -> None:
-        if self._due and self._call is None:
+        if self._call is None and self.wants_calls:
             self._call = (module, args, kwargs, frame)
             caller = user_frame(frame)
             if caller is not None and self._read_place != (caller.f_code, caller.f_lasti):
@@ -218,28 +243,35 @@ class Batches:
         place = self._place(frame)
         if place is None:
             return
-        place.record.passes += 1
+        place.passes += 1
+        self._passes += 1
         call, self._call = self._call, None
-        if self._due and call is not None:
+        if call is None:
+            return
+        if not self._due:
+            self._glance(place, tensors, call)
+        else:
             begin = time.perf_counter()
             if self._look(place, tensors, call):
+                self._looked_at = self._guard.passes
                 place.record.looks += 1
                 if place.record.looks == 1:
                     self._meet(place, frame)
                 elif place.record.looks == _ASKED:
                     _ask(place, call)
-            self._pace.spent(time.perf_counter() - begin, self._step_seconds)
+            self._pace.spent(time.perf_counter() - begin, self._guard.step_seconds)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._stepped = True
         self._call = None
-        now = time.perf_counter()
-        elapsed = now - self._last_at
-        self._last_at = now
-        self._step_seconds = elapsed if self._step_seconds == 0.0 else min(elapsed, 1.25 * self._step_seconds)
         self._due = self._pace.due()
-        if not self._due:
+        if not self.wants_calls:
             self._draws.clear()
+            self.rest.begin(self._pace.skip())
+
+    def _woken(self) -> None:
+        self._stepped, self._call = True, None
+        self._due = self._pace.due()
 
     def fetch(self) -> None:
         """Bring the records up to date."""
@@ -266,11 +298,12 @@ class Batches:
             known = self._places[id(code), at] = _Place(record)
         return known
 
-    def _look(self, place: _Place, tensors: Any, call: tuple[torch.nn.Module, Any, Any, FrameType]) -> bool:
+    def _look(self, place: _Place, tensors: Any, call: _Call) -> bool:
         loss = tensors[0] if tensors else None
         if not isinstance(loss, torch.Tensor):
             return False
-        if loss.device.type != "cpu" and place.record.passes > _DEVICE_FIRST and place.record.passes % _DEVICE_INTERVAL:
+        passes = self._guard.passes
+        if loss.device.type != "cpu" and passes > _DEVICE_FIRST and passes - self._looked_at < _DEVICE_INTERVAL:
             return False
         with torch.no_grad():
             look = self._seen(loss, call)
@@ -290,57 +323,74 @@ class Batches:
             place.iteration = self._draws[-1].iteration
         return True
 
-    def _seen(self, loss: torch.Tensor, call: tuple[torch.nn.Module, Any, Any, FrameType]) -> Look | None:
+    def _glance(self, place: _Place, tensors: Any, call: _Call) -> None:
+        """Note only in which order targets come."""
+        loss = tensors[0] if tensors else None
+        if not isinstance(loss, torch.Tensor) or loss.device.type != "cpu":
+            return
+        with torch.no_grad():
+            told = self._told(loss, call)
+            if told is not None and told.target is not None:
+                place.order.add(self._look_at(told))
+
+    def _told(self, loss: torch.Tensor, call: _Call) -> _Told | None:
+        """The tensors that a pass was given, and its target."""
         _, args, kwargs, _ = call
         given = [item for item in _leaves((args, dict(kwargs) if kwargs else {})) if item.dim() > 0]
         if not given:
             return None
-        drawn = [(draw, [item for item in _leaves(draw.batch) if item.dim() > 0]) for draw in self._draws]
+        drawn = [item for draw in self._draws for item in _leaves(draw.batch) if item.dim() > 0]
         last = self._draws[-1] if self._draws else None
-        count = _samples(given, last, [item for _, items in drawn for item in items])
+        count = _samples(given, last, drawn)
         parts = losses_of(loss)
         main = _main(parts)
         target = _target(main, count)
-        leaves = [item for _, items in drawn for item in items]
         if target is None and main is not None and main.difference is not None:
-            target = _by_difference(main.difference, leaves, given, count)
-        kept = min(count, _ROWS)
-        rows = []
+            target = _by_difference(main.difference, drawn, given, count)
+        return _Told(given, drawn, last, count, parts, main, target)
+
+    def _look_at(self, told: _Told) -> Look:
+        """What is known of a pass without its inputs."""
+        last, kept = told.last, min(told.samples, _ROWS)
+        indices = last.indices if last is not None and last.indices is not None else None
+        return Look(
+            step=self._guard.steps,
+            loss=self._guard.present_loss,
+            epoch=last.iteration.epoch if last is not None else 0,
+            position=last.position if last is not None else None,
+            count=kept,
+            indices=indices[:kept] if indices is not None and len(indices) == told.samples else None,
+            parts=told.parts,
+            main=told.main,
+            target=None if told.target is None else told.target[:kept].cpu(),
+        )
+
+    def _seen(self, loss: torch.Tensor, call: _Call) -> Look | None:
+        told = self._told(loss, call)
+        if told is None:
+            return None
+        given, drawn, count, target = told.given, told.drawn, told.samples, told.target
+        look = self._look_at(told)
         others = [item for item in given if not _same(item, target)] or given
-        shape: tuple[int, ...] = ()
         for item in others:
             row = _rows(item, count)
             if row is not None:
-                shape = shape or (count, *item.shape[1:])
-                rows.append(row[:kept].cpu())
-        if not rows:
+                look.shape = look.shape or (count, *item.shape[1:])
+                look.rows.append(row[: look.count].cpu())
+        if not look.rows:
             return None
-        from_batch = None if not leaves else any(_same(item, target) for item in leaves)
-        known = [row for row in (_rows(item, count) for item in leaves if not _same(item, target)) if row is not None]
-        known = [row[:kept].cpu() for row in known]
+        known = [row for row in (_rows(item, count) for item in drawn if not _same(item, target)) if row is not None]
+        known = [row[: look.count].cpu() for row in known]
         numbered = _Numbers()
-        context = numbered.joined([*rows, *known], kept)
-        indices = last.indices if last is not None and last.indices is not None else None
-        if indices is not None and len(indices) != count:
-            indices = None
-        return Look(
-            self._guard.steps,
-            self._guard.present_loss,
-            last.iteration.epoch if last is not None else 0,
-            last.position if last is not None else None,
-            kept,
-            rows,
-            shape,
-            numbered.joined(rows, kept),
-            context,
-            numbered.joined(known, kept) if indices is not None and known else None,
-            indices[:kept] if indices is not None else None,
-            parts,
-            main,
-            None if target is None else target[:kept].cpu(),
-            from_batch,
-            None if target is None or not leaves or kept != count else _torn(rows[0], target, leaves, numbered),
-        )
+        look.numbers = numbered.joined(look.rows, look.count)
+        look.context = numbered.joined([*look.rows, *known], look.count)
+        if look.indices is not None and known:
+            look.given = numbered.joined(known, look.count)
+        if drawn:
+            look.from_batch = any(_same(item, target) for item in drawn)
+            if target is not None and look.count == count:
+                look.torn = _torn(look.rows[0], target, drawn, numbered)
+        return look
 
     def _meet(self, place: _Place, frame: FrameType) -> None:
         """What is remembered of the program around the first look."""
@@ -360,6 +410,8 @@ class Batches:
 
     def _sum_up(self, place: _Place) -> None:
         record = place.record
+        # those that weren't told are shared out as those that were
+        record.passes = round(place.passes * self._guard.passes / max(1, self._passes))
         if not record.looks:
             return
         record.inputs = place.inputs.close()
@@ -410,7 +462,7 @@ _ASKED = 12
 """Looks after which a model that is given token ids and asked for the same is tried."""
 
 
-def _ask(place: _Place, call: tuple[torch.nn.Module, Any, Any, FrameType]) -> None:
+def _ask(place: _Place, call: _Call) -> None:
     """Try a copy of the model where its target is its input, moved on by less than one place."""
     part = place.lags.close()
     if part is None or part.inputs != 1:

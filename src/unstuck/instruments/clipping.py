@@ -15,11 +15,18 @@ from unstuck.measure.gradient_norms import norms_of, total_of
 from unstuck.places import user_chain, user_frame
 from unstuck.record.gradients import FIRST_PARAMETER, ClipRecord, ScalerRecord
 from unstuck.record.recording import Recording
+from unstuck.signals import Rest
 
 __all__ = ["Clipping"]
 
 _BLOCK = 64
 """Norms that wait on the device before they are fetched together."""
+
+_PATIENCE = 64
+"""Steps after which passes and steps are no longer followed where nothing has clipped or scaled, until it does."""
+
+_NEVER = 1 << 40
+"""Steps of no run."""
 
 _OFTEN, _SELDOM = 64, 64
 """Calls in which a scale is read every time; after that every so many, for it may make the device wait."""
@@ -81,8 +88,6 @@ class Clipping:
         recording: where the numbers go.
         guard: counts steps.
 
-    Attributes:
-        passes: times that gradients were computed, by whatever function.
     """
 
     name = "clipping"
@@ -90,7 +95,9 @@ class Clipping:
     def __init__(self, recording: Recording, guard: Guard) -> None:
         self._recording = recording
         self._guard = guard
-        self.passes = 0
+        self.rest = Rest(("backward_begins", "backward_ended", "gradients_zeroed", "step_begins", "step_ended"))
+        self._follows = False
+        self._taken = 0  # passes by torch.autograd.grad
         self._sites: dict[tuple[CodeType, int] | None, _Site] = {}
         self._owners: dict[int, _Owner] = {}
         self._scalers: dict[int, _Scaler] = {}
@@ -127,21 +134,38 @@ class Clipping:
         passes = self.passes
         return [(norm, limit, columns) for at, norm, limit, columns in owner.clips if at == passes]
 
+    @property
+    def passes(self) -> int:
+        """Backward calls so far, and calls of ``torch.autograd.grad``."""
+        return self._guard.passes + self._taken
+
     def backward_begins(self, tensors: Any, frame: FrameType) -> None:
-        self._count_pass()
+        self._note_pass()
 
     def gradients_taken(self, outputs: Any) -> None:
-        self._count_pass()
+        self._taken += 1
+        self._note_pass()
 
-    def _count_pass(self) -> None:
-        scaled = self._scaling is not None and self._scaling.scaled_at_pass == self.passes
-        self.passes += 1
-        if not scaled:
-            self._plain_pass = self.passes
+    def _note_pass(self) -> None:
+        passes = self.passes
+        if self._scaling is None or self._scaling.scaled_at_pass != passes - 1:
+            self._plain_pass = passes
+
+    def _begin_to_follow(self, taken: int) -> None:
+        """The first clipping or scaling: of what came before it unseen, ``taken`` passes count as taken by a step."""
+        if self._follows:
+            return
+        self._follows = True
+        if self.rest.until:
+            self.rest.end()
+            self._plain_pass = taken
+            for owner in self._owners.values():
+                owner.taken = taken
 
     # -- clipping ----------------------------------------------------------------------------------------------------
 
     def clip_begins(self, parameters: Any, kind: str, limit: Any, frame: FrameType) -> None:
+        self._begin_to_follow(self.passes - 1)
         user = user_frame(frame)
         key = None if user is None else (user.f_code, user.f_lasti)
         site = self._sites.get(key)
@@ -232,12 +256,15 @@ class Clipping:
             owner.taken = self.passes
             if owner.clips:
                 owner.clips = []
+        if not self._follows and self._guard.steps >= _PATIENCE:
+            self.rest.begin(_NEVER)
 
     # -- loss scaling ------------------------------------------------------------------------------------------------
 
     def loss_scaled(self, scaler: Any, frame: FrameType) -> None:
         if not scaler.is_enabled():
             return
+        self._begin_to_follow(self.passes)
         found = self._scalers.get(id(scaler))
         if found is None or found.scaler() is not scaler:
             record = ScalerRecord(scaled_at=user_chain(frame))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from unstuck.instruments.constructions import Constructions
-from unstuck.instruments.guard import Guard
+from unstuck.instruments.guard import Guard, StepCount
 from unstuck.instruments.inventory import Inventory, find_models, named_modules_of_frames, plain_path
 from unstuck.measure.freshness import looks_drawn
 from unstuck.places import CallKey, Frame, call_key, is_user_file, user_chain
@@ -32,6 +32,7 @@ from unstuck.program.statements import (
 from unstuck.record.connections import Connections as Record
 from unstuck.record.connections import Fleeting, HolderRecord, ParameterRecord, PassRecord, Statement, Switch
 from unstuck.record.recording import Recording
+from unstuck.signals import Rest
 
 __all__ = ["Connections", "forward_code"]
 
@@ -123,14 +124,17 @@ class Connections:
         self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._known: dict[int, _Known] = {}
         self._numbers: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        self._taken: dict[int, StepCount] = {}
         self._sites: dict[CallKey, PassRecord] = {}
         self._loaded: dict[int, weakref.ref[torch.Tensor]] = {}
         self._born_frozen: dict[int, weakref.ref[torch.Tensor]] = {}
         self._switches: list[tuple[weakref.ref[torch.nn.Module], Switch]] = []
         self._files: set[str] = set()
         self._look: _Look | None = None
-        self._since = 0
+        self._begun_at = 0  # passes before the first of the present series of looks
+        self._due = 1
         self._restarts = 0
+        self.rest = Rest(("backward_begins", "backward_ended", "step_begins"))
         self._tops: list[tuple[str, bool, weakref.ref[torch.nn.Module]]] = []
 
     @property
@@ -200,11 +204,13 @@ class Connections:
 
     def backward_begins(self, tensors: Sequence[Any], frame: FrameType) -> None:
         self._look = None
-        self._since += 1
         losses = [item for item in tensors if isinstance(item, torch.Tensor)]
         graphless = bool(losses) and not any(item.requires_grad for item in losses)
-        if not graphless and self._since > _LOOKS and self._since & (self._since - 1):
+        since = self._since
+        if not graphless and since < self._due:
+            self.rest.begin(self._due - since)  # one pass per step at least: never too late by more than that
             return
+        self._due = since + 1 if since < _LOOKS else 1 << since.bit_length()
         self._keep()
         site = self._site(frame)
         site.count += 1
@@ -256,6 +262,7 @@ class Connections:
         holder = self._record.holders[number]
         holder.steps += 1
         holder.last_step = self._guard.steps
+        self._taken[number] = self._guard.steps_of(optimizer)
         if holder.steps > 2:
             return
         for group in optimizer.param_groups:
@@ -271,6 +278,10 @@ class Connections:
 
     def fetch(self) -> None:
         """Bring the record up to date."""
+        for number, taken in self._taken.items():
+            holder = self._record.holders[number]
+            if taken.count > holder.steps:
+                holder.steps, holder.last_step = taken.count, taken.last
         self._hold()
         for entry in self._known.values():
             parameter = entry.parameter()
@@ -299,10 +310,16 @@ class Connections:
             self._kept = True
             self._recording.keep(self._record)
 
+    @property
+    def _since(self) -> int:
+        """Passes since the present series of looks began, with the present one."""
+        return self._guard.passes - self._begun_at
+
     def _restart(self) -> None:
         if self._since > _LOOKS // 2 and self._restarts < _RESTARTS:
             self._restarts += 1
-            self._since = 0
+            self._begun_at, self._due = self._guard.passes, 1
+            self.rest.end()
 
     def _see(self, entry: _Known, parameter: torch.Tensor, step: int) -> None:
         record = entry.record

@@ -148,8 +148,6 @@ class Gradients:
         self._clipping = clipping
         self._every_step = every_step
         self._followed: dict[int, _Followed] = {}
-        self._step_seconds = 0.0
-        self._last_at = 0.0
         self._usual_loss = 0.0
         self._extra = 0
 
@@ -177,10 +175,6 @@ class Gradients:
                     followed.sweeps[-1].after = _norms(gradients, followed.layout)
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
-        now = time.perf_counter()
-        elapsed = now - self._last_at
-        self._last_at = now
-        self._step_seconds = elapsed if self._step_seconds == 0.0 else min(elapsed, 1.25 * self._step_seconds)
         followed = self._followed.get(id(optimizer))
         if followed is None or followed.optimizer() is not optimizer:
             followed = self._follow(optimizer, frame)
@@ -299,7 +293,7 @@ class Gradients:
             scale = getattr(optimizer, "grad_scale", None)
             followed.sweeps.append(_Sweep(steps, rate, columns, norms, clips, scale))
             self._fetch_if_full(followed, begin)
-        followed.pace.spent(time.perf_counter() - begin, self._step_seconds)
+        followed.pace.spent(time.perf_counter() - begin, self._guard.step_seconds)
 
     def _fetch_if_full(self, followed: _Followed, now: float) -> None:
         waiting = len(followed.sweeps)
@@ -334,7 +328,9 @@ class Gradients:
     ) -> OptimizerRecord:
         forward = self._moments.forward
         models = find_models(
-            frame, [*self._guard.optimizers.values(), optimizer], [None if forward is None else forward.module]
+            frame,
+            [*self._guard.optimizers.values(), optimizer],
+            [None if forward is None else forward.module, *self._inventory.given],
         )
         names = parameter_names(models)
         count = len(parameters)
@@ -402,7 +398,7 @@ class Gradients:
         if followed.first is None:
             followed.first = before
         followed.samples.append(_Sampled(self._guard.steps - 1, _sample_norms(followed, before, after)))
-        followed.sample_pace.spent(followed.sample_seconds + time.perf_counter() - begin, self._step_seconds)
+        followed.sample_pace.spent(followed.sample_seconds + time.perf_counter() - begin, self._guard.step_seconds)
 
 
 def _write_sample(followed: _Followed, sample: _Sampled) -> None:

@@ -13,9 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary, ref
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import torch
 
@@ -24,7 +25,7 @@ from unstuck.instruments.pace import Pace
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.places import Frame, user_chain
 
-__all__ = ["Backward", "Guard", "Incident", "skips_itself"]
+__all__ = ["Backward", "Guard", "Incident", "StepCount", "skips_itself"]
 
 _EVERY_STEP = 32
 """First steps of a run in which everything is looked at every step, whatever it costs."""
@@ -111,11 +112,20 @@ class Incident:
     partial: bool = False
 
 
+@dataclass(slots=True)
+class StepCount:
+    """Steps that an optimiser has taken; ``last``: those of all optimisers before its last one, -1 before any."""
+
+    count: int = 0
+    last: int = -1
+
+
 class _Known(NamedTuple):
-    """An optimiser that has stepped, which nothing here keeps alive, and its parameters, sorted."""
+    """An optimiser that has stepped, which nothing here keeps alive, its parameters, sorted, and its steps."""
 
     optimizer: ref[torch.optim.Optimizer]
     sweep: Sweep
+    taken: StepCount
 
 
 class Guard:
@@ -148,6 +158,7 @@ class Guard:
         self.optimizers: WeakValueDictionary[int, torch.optim.Optimizer] = WeakValueDictionary()
         self.present_loss: float | None = None
         self._known: dict[int, _Known] = {}
+        self._taken: WeakKeyDictionary[torch.optim.Optimizer, StepCount] = WeakKeyDictionary()
         self._window: deque[Backward] = deque(maxlen=_WINDOW)
         self._changed = False
         self._scaled = False
@@ -166,6 +177,13 @@ class Guard:
         self._clean_after = 0
         self._swept_at = -1
         self._swept_whole = False
+
+    def steps_of(self, optimizer: torch.optim.Optimizer) -> StepCount:
+        """How often an optimiser has stepped; goes on counting."""
+        taken = self._taken.get(optimizer)
+        if taken is None:
+            taken = self._taken[optimizer] = StepCount()
+        return taken
 
     @property
     def has_window(self) -> bool:
@@ -275,13 +293,15 @@ class Guard:
         known = self._known.get(id(optimizer))
         if known is None or known.optimizer() is not optimizer:
             self._meet(optimizer)
+            known = self._known[id(optimizer)]
         if closure is not None:
             self._closure = optimizer
             self._passes_before = self.passes
             return
-        if skips_itself(optimizer):
-            return
-        self._check(optimizer, frame)
+        if self._is_glance(known.sweep) and self._glance(known.sweep):
+            self._swept_at, self._swept_whole = self.steps, False
+        elif not skips_itself(optimizer):
+            self._check(optimizer, frame)
 
     def closure_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         # one that has computed gradients itself was looked at when they were there
@@ -295,6 +315,10 @@ class Guard:
             self.skipped += 1
             self._forget()
             return
+        known = self._known.get(id(optimizer))
+        if known is not None:
+            known.taken.count += 1
+            known.taken.last = self.steps
         self.steps += 1
         now = time.perf_counter()
         if self._last_step_at is not None:
@@ -319,6 +343,24 @@ class Guard:
             return (value,), math.isfinite(value)
         return None, all_finite([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)])
 
+    def _is_glance(self, sweep: Sweep) -> bool:
+        """Whether one gradient is enough of this step: to look at all is dear, and was done not long ago."""
+        return (
+            (sweep.partial or 0.0 < self._step_seconds < _TINY)
+            and not self._alarm
+            and not self._drops
+            and self.steps >= _EVERY_STEP
+            and bool(self.steps % _DEAR_INTERVAL)
+        )
+
+    @staticmethod
+    def _glance(sweep: Sweep) -> bool:
+        """Whether the first parameter has a plain gradient that is finite: in a few microseconds, or not at all."""
+        gradient = sweep.parameters[0].grad if sweep.parameters else None
+        if gradient is None or gradient.requires_grad or gradient.device.type != "cpu":
+            return False
+        return gradient.layout is torch.strided and gradient.is_floating_point() and isfinite(gradient.sum().item())
+
     def _must_wait(self, sweep: Sweep) -> bool:
         """Whether a look would wait for a device, and the last one wasn't long ago."""
         first = sweep.parameters[0] if sweep.parameters else None
@@ -336,7 +378,9 @@ class Guard:
             self.met += 1
             self._born_nonfinite |= {id(parameter) for parameter in parameters if not all_finite([parameter])}
         self.optimizers[identity] = optimizer
-        known = _Known(ref(optimizer, lambda _: self._known.pop(identity, None)), Sweep(parameters))
+        known = _Known(
+            ref(optimizer, lambda _: self._known.pop(identity, None)), Sweep(parameters), self.steps_of(optimizer)
+        )
         self._known[identity] = known
         return known
 
@@ -352,8 +396,7 @@ class Guard:
         sweep = self._sweep(optimizer)
         if self._must_wait(sweep) and not self._alarm:
             return
-        dear = not self._drops and (sweep.partial or 0.0 < self._step_seconds < _TINY)
-        if dear and self.steps >= _EVERY_STEP and self.steps % _DEAR_INTERVAL and not self._alarm:
+        if self._is_glance(sweep):
             quick = True
             finite = sweep.first_gradient_finite()
         else:

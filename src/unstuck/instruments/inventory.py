@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import FrameType, ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
@@ -26,6 +26,7 @@ class Inventory:
     def __init__(self) -> None:
         self.made_at: WeakKeyDictionary[torch.optim.Optimizer, tuple[Frame, ...]] = WeakKeyDictionary()
         self.models: set[str] = set()
+        self.given: WeakSet[torch.nn.Module] = WeakSet()  # told by who trains them, whatever the frames hold
         self.loaders: set[int] = set()
         self.schedules: set[int] = set()
         self.scalers: set[int] = set()

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from unstuck.instruments.guard import Backward, Guard
 from unstuck.instruments.inventory import Inventory, find_models
 from unstuck.instruments.moments import FrameMoment, Moment, Moments
+from unstuck.signals import Rest
 
 __all__ = ["Kept", "KeptStep", "KeptSteps"]
 
@@ -32,6 +33,9 @@ _BATCH_BYTES = 128 * 2**20
 
 _WEIGHT_BYTES = 256 * 2**20
 """Bytes of weights that are copied."""
+
+_NEVER = 1 << 40
+"""Steps of no run."""
 
 _SECONDS = 2e-3
 """Time that looking for modules may take at each step."""
@@ -119,6 +123,7 @@ class KeptSteps:
         self._in_closure = False
         self._kept_at = -1
         self._collects = False
+        self.rest = Rest(("step_begins", "backward_ended", "step_ended"))
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -131,6 +136,7 @@ class KeptSteps:
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         if not self._open:
+            self.rest.begin(_NEVER)
             return
         if self._optimizer is None:
             self._begin(optimizer, frame)

@@ -18,11 +18,12 @@ import torch
 
 from unstuck.instruments.connections import Connections, forward_code
 from unstuck.instruments.constructions import Constructions
-from unstuck.instruments.guard import Guard
+from unstuck.instruments.guard import Guard, StepCount
 from unstuck.instruments.inventory import plain_path
 from unstuck.places import CallKey, Frame, call_key, user_chain
 from unstuck.record.modes import EvaluationRecord, ModeRecord
 from unstuck.record.recording import Recording
+from unstuck.signals import Rest
 
 __all__ = ["Modes"]
 
@@ -33,6 +34,15 @@ _MOST_EVALUATIONS = 4096
 """Calls without gradients that are looked at."""
 
 _MOST_BURSTS = 32
+
+
+_MODAL = (
+    torch.nn.modules.dropout._DropoutNd,
+    torch.nn.modules.batchnorm._BatchNorm,
+    torch.nn.MultiheadAttention,
+    torch.nn.RNNBase,
+)
+"""Kinds of layers whose mode matters."""
 
 
 @dataclass
@@ -48,8 +58,9 @@ class _Layer:
 
 @dataclass
 class _Trained:
-    """What one optimiser trains."""
+    """What one optimiser trains; ``steps``: with the one that is about to be made."""
 
+    taken: StepCount
     layers: list[_Layer] = field(default_factory=list)
     steps: int = 0
     counted: int = 0
@@ -92,33 +103,44 @@ class Modes:
         self._last_input: dict[CallKey, weakref.ref[torch.Tensor]] = {}
         self._evaluations = 0
         self._begun = False
+        self._modal = True  # a model may have a layer whose mode matters
+        self._looked = self._created = False
+        self.rest = Rest(("step_begins",))
 
     @property
     def wants_evaluations(self) -> bool:
         """Whether calls without gradients are still worth telling."""
-        return self._evaluations < _MOST_EVALUATIONS and self._begun
+        return self._begun and self._modal and self._evaluations < _MOST_EVALUATIONS
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
     def mode_set(self, module: torch.nn.Module, mode: bool, frame: FrameType) -> None:
-        self._changes += 1
         last = self._calls[-1] if self._calls else None
         if last is not None and last.module() is module and last.mode is mode:
             return
+        self._changes += 1
+        self.rest.end()
         self._calls.append(_Call(weakref.ref(module), mode, user_chain(frame)))
+
+    def module_created(self, module: torch.nn.Module, frame: FrameType) -> None:
+        if isinstance(module, _MODAL):
+            self._created = self._modal = True
 
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._begun = True
+        self.rest.end()
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         self._begun = True
         trained = self._trained.get(optimizer)
         if trained is None:
-            trained = self._trained[optimizer] = _Trained()
-        steps = trained.steps
-        trained.steps += 1
+            trained = self._trained[optimizer] = _Trained(self._guard.steps_of(optimizer))
+        steps = max(trained.steps, trained.taken.count)
+        trained.steps = steps + 1
         rare = steps < _FIRST or not steps & (steps - 1)
         if not rare and self._seen_changes.get(id(trained)) == self._changes:
+            if len(self._trained) == 1:
+                self.rest.begin((1 << steps.bit_length()) - steps)
             return
         if closure is None or steps:  # a closure's first pass, which makes lazy layers, is still to come
             self._look(optimizer, trained, learn=rare)
@@ -158,6 +180,7 @@ class Modes:
     def fetch(self) -> None:
         """Bring the records up to date."""
         for trained in self._trained.values():
+            trained.steps = max(trained.steps, trained.taken.count)
             self._count(trained)
 
     # -- training ----------------------------------------------------------------------------------------------------
@@ -166,6 +189,8 @@ class Modes:
         self._seen_changes[id(trained)] = self._changes
         if learn:
             trained.layers = self._layers_of(optimizer)
+            self._modal = bool(trained.layers) or self._created or (self._looked and self._modal)
+            self._looked = True
         self._count(trained)
         for layer in trained.layers:
             module = layer.module()
@@ -275,6 +300,8 @@ def _concerns(call: _Call, module: torch.nn.Module) -> bool:
 def _mode_layers(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str]]:
     """(path, layer, kind) of the layers below ``root`` whose mode has an effect."""
     for path, module in root.named_modules():
+        if not isinstance(module, _MODAL):
+            continue
         if isinstance(module, torch.nn.modules.dropout._DropoutNd):
             if module.p > 0.0:
                 yield path, module, "dropout"

@@ -171,6 +171,9 @@ class Moments:
     def forward_begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, frame: FrameType) -> None:
         if self._elsewhere():
             return
+        if self._passes_again:
+            self.forward = None
+            return  # the end of the last step is a moment that holds all of this one
         if self._simple() and not self._long and not self.backwards_since["draw"]:
             self.forward = None
             return  # the draw of the batch is a moment that holds all of this step

@@ -55,10 +55,14 @@ class Pace:
         self._countdown -= 1
         return self._countdown < 0
 
-    @property
-    def pause(self) -> int:
-        """Steps to leave out before the next measurement, for those who count them themselves."""
-        return self._countdown
+    def skip(self) -> int:
+        """Steps that can be left out, without asking, until the answer is yes; they count.
+
+        The next question is to be asked in the place of the last of them.
+        """
+        left_out, self._countdown = max(0, self._countdown), min(0, self._countdown)
+        self._steps += left_out
+        return left_out + 1
 
     def waits(self) -> bool:
         """Whether nothing is to be measured before the next question; doesn't count as one."""

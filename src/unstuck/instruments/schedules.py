@@ -50,12 +50,15 @@ class Schedules:
         self._followed: dict[int, _Followed] = {}
         self._epochs = 0
         self._fresh = False
+        self._passes = 0
 
     def epoch_begins(self, iterator: Any, loader: Any) -> None:
-        self._fresh = True
+        self._count_epoch()
+        self._fresh, self._passes = True, self._guard.passes
 
-    def backward_begins(self, tensors: Any, frame: FrameType) -> None:
-        if self._fresh:
+    def _count_epoch(self) -> None:
+        """An iteration counts once a pass has been made since it began."""
+        if self._fresh and self._guard.passes > self._passes:
             self._fresh = False
             self._epochs += 1
 
@@ -76,11 +79,13 @@ class Schedules:
             record.step_at = user_chain(sys._getframe())
 
     def run_ends(self) -> None:
+        self._count_epoch()
         for known in self._followed.values():
             known.record.steps = self._guard.steps - known.steps
             known.record.epochs = self._epochs - known.epochs
 
     def _follow(self, scheduler: Any) -> ScheduleRecord:
+        self._count_epoch()
         rates = [float(group.get("initial_lr", group["lr"])) for group in scheduler.optimizer.param_groups]
         record = ScheduleRecord(type(scheduler).__name__, _settings(scheduler), highest=max(rates, default=0.0))
         self._followed[id(scheduler)] = _Followed(record, scheduler, self._guard.steps, self._epochs)

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from unstuck.instruments.connections import Connections
-from unstuck.instruments.guard import Guard, skips_itself
+from unstuck.instruments.guard import Guard, StepCount, skips_itself
 from unstuck.places import CallKey, call_key, user_chain
 from unstuck.record.order import OrderRecord, Site
 from unstuck.record.recording import Recording
+from unstuck.signals import Rest
 
 __all__ = ["StepOrder"]
 
@@ -32,8 +33,19 @@ _CLOSE_LOOKS = 64
 _ALWAYS = 256
 """First steps that are all followed."""
 
-_WINDOW, _PERIOD = 16, 128
+_WINDOW, _PERIOD = 16, 512
 """Later so many steps of so many: following costs some ten microseconds a step."""
+
+_FOLLOWED = (
+    "backward_begins",
+    "backward_ended",
+    "gradients_zeroed",
+    "gradients_clipped",
+    "gradients_unscaled",
+    "scaler_stepped",
+    "step_begins",
+    "step_ended",
+)
 
 _MOST_SITES = 16
 _MOST_OPTIMIZERS = 256
@@ -49,6 +61,7 @@ class _Owner:
     """An optimiser.
 
     Attributes:
+        taken: its steps, also of those that aren't followed.
         probes: parameters that stand for all.
         marks: what their gradients were after the last thing that was seen.
         untaken: passes since its last step, or since its gradients were cleared.
@@ -65,6 +78,7 @@ class _Owner:
 
     optimizer: weakref.ref[torch.optim.Optimizer]
     record: OrderRecord
+    taken: StepCount
     probes: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     count: int = 0
@@ -80,6 +94,12 @@ class _Owner:
     tampered: bool = False
     in_closure: bool = False
     blind: bool = False
+
+    def bring_up_to_date(self) -> None:
+        """Tell the record of the steps that weren't followed."""
+        if self.taken.count > self.record.steps:
+            self.record.steps = self.taken.count
+            self.record.last_step = self.taken.last
 
 
 class StepOrder:
@@ -101,7 +121,7 @@ class StepOrder:
         self._passes: dict[CallKey, Site] = {}
         self._zeroes: dict[CallKey, Site] = {}
         self._steps: dict[tuple[int, CallKey], Site] = {}
-        self._asleep = False
+        self.rest = Rest(_FOLLOWED, self._woken)
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -109,16 +129,12 @@ class StepOrder:
         self._owner(optimizer)
 
     def backward_begins(self, tensors: Any, frame: FrameType) -> None:
-        if self._asleep:
-            return
         for owner in self._living():
             self._observe(owner)
             if not owner.probes:
                 self._search(owner)
 
     def backward_ended(self, tensors: Any) -> None:
-        if self._asleep:
-            return
         site: Site | None = None
         for owner in self._living():
             if owner.before is not None:
@@ -139,8 +155,6 @@ class StepOrder:
             _add(owner.record.fed_by, site)
 
     def gradients_zeroed(self, owner: Any) -> None:
-        if self._asleep:
-            return
         site: Site | None = None
         for item in self._living():
             if not item.probes or _marks(item) == item.marks:
@@ -159,7 +173,7 @@ class StepOrder:
 
     def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
         owner = self._owners.get(id(optimizer))
-        if not self._asleep and owner is not None and owner.optimizer() is optimizer:
+        if owner is not None and owner.optimizer() is optimizer:
             owner.untaken, owner.lost = 0, []  # a step that the scaler drops is wanted
             _taken(owner)
 
@@ -174,8 +188,6 @@ class StepOrder:
         if owner.record.first_step is None:
             owner.record.first_step = self._guard.steps
         owner.record.last_step = self._guard.steps
-        if self._asleep:
-            return
         count = sum(len(group["params"]) for group in optimizer.param_groups)
         if count != owner.count:
             owner.count = owner.record.parameters = count
@@ -188,18 +200,26 @@ class StepOrder:
         if owner is None or owner.optimizer() is not optimizer or skips_itself(optimizer):
             return
         owner.record.steps += 1
-        if not self._asleep:
-            if owner.in_closure:
-                self._judge(owner, optimizer, frame)
-            owner.untaken, owner.lost, owner.tampered, owner.blind = 0, [], False, False
-            _taken(owner)
+        if owner.in_closure:
+            self._judge(owner, optimizer, frame)
+        owner.untaken, owner.lost, owner.tampered, owner.blind = 0, [], False, False
+        _taken(owner)
         steps = self._guard.steps
-        asleep = steps >= _ALWAYS and steps % _PERIOD >= _WINDOW
-        if self._asleep and not asleep:
-            for other in self._living():
-                other.untaken, other.lost, other.tampered, other.blind = 0, [], False, True
-                _taken(other)
-        self._asleep = asleep
+        if steps >= _ALWAYS and steps % _PERIOD >= _WINDOW:
+            self.rest.begin(_PERIOD - steps % _PERIOD)
+
+    def _woken(self) -> None:
+        for owner in self._living():
+            owner.untaken, owner.lost, owner.tampered, owner.blind = 0, [], False, True
+            _taken(owner)
+
+    def run_ends(self) -> None:
+        self.fetch()
+
+    def fetch(self) -> None:
+        """Bring the records up to date."""
+        for owner in self._owners.values():
+            owner.bring_up_to_date()
 
     # -- one optimiser -----------------------------------------------------------------------------------------------
 
@@ -275,8 +295,6 @@ class StepOrder:
 
     def _refresh(self) -> None:
         """Gradients were scaled, by torch and on purpose."""
-        if self._asleep:
-            return
         for owner in self._living():
             owner.marks = _marks(owner)
 
@@ -324,9 +342,16 @@ class StepOrder:
         made_at = self._connections.made_at(optimizer)
         record = OrderRecord(number, type(optimizer).__name__, made_at, count)
         self._recording.keep(record)
-        owner = _Owner(weakref.ref(optimizer, lambda _: self._owners.pop(identity, None)), record, count=count)
+        owner = _Owner(
+            weakref.ref(optimizer, lambda _: self._drop(identity)), record, self._guard.steps_of(optimizer), count=count
+        )
         self._owners[identity] = owner
         return owner
+
+    def _drop(self, identity: int) -> None:
+        owner = self._owners.pop(identity, None)
+        if owner is not None:
+            owner.bring_up_to_date()
 
     def _step_site(self, owner: _Owner, frame: FrameType) -> Site:
         sites: dict[CallKey, Site] = {}

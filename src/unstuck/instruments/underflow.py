@@ -11,11 +11,15 @@ import torch
 from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.moments import Moments
 from unstuck.places import user_chain
+from unstuck.signals import Rest
 
 __all__ = ["Underflow"]
 
 _LOOKS = (6, 24, 256, 2048, 16384)
 """Steps that are looked at; the first two while every moment of a step is kept."""
+
+_NEVER = 1 << 40
+"""Steps of no run."""
 
 _ZEROS = 0.5
 """Share of zeros among the gradients from which on a step is worth running again."""
@@ -37,6 +41,7 @@ class Underflow:
         self._moments = moments
         self._examine = examine
         self._looked = -1
+        self.rest = Rest(("step_begins",))
         self._scales = False
         self._half = False
 
@@ -45,6 +50,8 @@ class Underflow:
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         step = self._guard.steps
+        if step not in _LOOKS:
+            self.rest.begin(min((look - step for look in _LOOKS if look > step), default=_NEVER))
         if step not in _LOOKS or self._scales or closure is not None or self._looked == step:
             return
         self._looked = step

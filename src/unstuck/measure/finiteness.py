@@ -62,6 +62,10 @@ class Sweep:
 
     Args:
         parameters: whose values or gradients will be looked at, in the order of the forward pass.
+
+    Attributes:
+        parameters: these.
+        partial: whether a quick look leaves something out.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -72,11 +76,7 @@ class Sweep:
         small = {id(item) for item in self._small}
         self._others = [item for item in self.parameters if id(item) not in small]
         self._first = self._others[:1] if self._others and self._others[0].numel() <= 4 * _SMALL else []
-
-    @property
-    def partial(self) -> bool:
-        """Whether a quick look leaves something out."""
-        return bool(self._small) and len(self._others) > len(self._first)
+        self.partial = bool(self._small) and len(self._others) > len(self._first)
 
     def gradients_finite(self, quick: bool = False) -> bool:
         """Whether every gradient is finite; parameters without one are left out.

@@ -90,19 +90,46 @@ def _set_state(generator: Any, state: Any) -> None:
         generator.setstate(state)
 
 
+class _Block:
+    """A twister's memory, copied only where it has changed: in most loops these two generators stand still.
+
+    Each number that is drawn moves the place that the twister is at; once all places are used up, or after a seed, the
+    words are others.
+
+    Args:
+        address: of the block.
+        words: bytes before the first words that tell a change; the very first word may be the same for every seed.
+        place: bytes before the place.
+    """
+
+    def __init__(self, address: int, words: int, place: int) -> None:
+        self._whole = (ctypes.c_char * _BYTES).from_address(address)
+        self._words = (ctypes.c_char * 12).from_address(address + words)
+        self._place = (ctypes.c_char * 4).from_address(address + place)
+        self._seen = (b"", b"")
+        self._bytes = b""
+
+    def read(self) -> bytes:
+        """The block's bytes."""
+        seen = (self._place.raw, self._words.raw)
+        if seen != self._seen:
+            self._bytes, self._seen = self._whole.raw, seen
+        return self._bytes
+
+
 Access = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 @cache
 def _numpy_access() -> Access:
     """Reader and writer of numpy's global generator. The spare normal deviate that it may hold isn't part of it."""
-    read_bytes = ctypes.string_at
     try:
         bits = np.random.mtrand._rand._bit_generator
         address = bits.ctypes.state_address
         state: Any = np.random.get_state()
         name, key, position = state[:3]
-        raw = read_bytes(address, _BYTES)
+        block = _Block(address, 4, _BYTES - 4)
+        raw = block.read()
         same = name == "MT19937" and raw == np.asarray(key, np.uint32).tobytes() + int(position).to_bytes(
             4, sys.byteorder
         )
@@ -115,7 +142,7 @@ def _numpy_access() -> Access:
         key = np.frombuffer(raw[:-4], np.uint32)
         np.random.set_state(("MT19937", key, int.from_bytes(raw[-4:], sys.byteorder), 0, 0.0))
 
-    return lambda: read_bytes(address, _BYTES), write
+    return block.read, write
 
 
 @cache
@@ -131,8 +158,8 @@ def _python_access() -> Access:
 
     if sys.implementation.name != "cpython":
         return official_read, official_write
-    address = id(generator) + object.__basicsize__
-    raw = ctypes.string_at(address, _BYTES)
+    block = _Block(id(generator) + object.__basicsize__, 8, 0)
+    raw = block.read()
     words = generator.getstate()[1]
     expected = words[-1].to_bytes(4, sys.byteorder) + np.asarray(words[:-1], np.uint32).tobytes()
     if raw != expected:
@@ -143,4 +170,4 @@ def _python_access() -> Access:
         index = int.from_bytes(state[:4], sys.byteorder)
         generator.setstate((3, (*numbers, index), None))
 
-    return lambda: ctypes.string_at(address, _BYTES), write
+    return block.read, write

@@ -196,11 +196,18 @@ class Recording:
                 self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115 - open for the whole run
                 header = {"event": "header", "format": _FORMAT, "process": os.getpid()}
                 self._file.write(json.dumps(header) + "\n")
-            self._file.write(json.dumps(jsonable(event), separators=(",", ":"), allow_nan=False) + "\n")
+            self._file.write(_line(event))
             self._file.flush()
         except OSError:
             # A full disk must not end the user's run; the verdict doesn't need the file.
             self._failed = True
+
+
+def _line(event: dict[str, Any]) -> str:
+    try:
+        return json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n"
+    except ValueError:  # a number that isn't finite; seldom, and to look for it takes longer than the rest
+        return json.dumps(jsonable(event), separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def load_recording(path: Path) -> Recording:

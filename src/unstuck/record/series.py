@@ -9,16 +9,14 @@ from __future__ import annotations
 import base64
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Bucket", "Series", "Thinner", "join"]
 
 _NONE = float("nan")
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(NamedTuple):
     """Consecutive rows of a table.
 
     Attributes:
@@ -32,7 +30,7 @@ class Bucket:
 
     start: int
     end: int
-    count: int
+    count: int  # type: ignore[assignment] # rows are what is counted here, not the tuple's items
     low: array[float]
     high: array[float]
     last: array[float]

@@ -17,6 +17,7 @@ from unstuck.instruments.inventory import find_models
 from unstuck.program.fillings import fillings
 from unstuck.record.anatomy import Anatomy
 from unstuck.record.recording import Recording
+from unstuck.signals import Rest
 from unstuck.trials.anatomy import Anatomist
 
 __all__ = ["FirstSteps"]
@@ -27,6 +28,19 @@ _STEPS_EACH = 2
 _MOST_STEPS = 6
 _CHECKUPS = (10, 50, 200, 1000, 5000, 20_000, 100_000)
 """Steps before which one more pass is traced."""
+
+_NEVER = 1 << 40
+"""Steps of no run."""
+
+_OF_A_STEP = (
+    "batch_drawn",
+    "forward_begins",
+    "backward_begins",
+    "backward_ended",
+    "gradients_zeroed",
+    "step_begins",
+    "step_ended",
+)
 
 _FILES, _FILLINGS = 32, 64
 """Files of the program, and lines of each that write into tensors by hand, that are kept beside the first anatomy."""
@@ -69,6 +83,7 @@ class FirstSteps:
         self._known: WeakSet[torch.optim.Optimizer] = WeakSet()
         self._given: WeakSet[torch.nn.Module] = WeakSet()
         self.seconds = 0.0
+        self.rest = Rest(_OF_A_STEP)
 
     def take(self, models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Know from the first pass on what was given to the watch, although no variable of the user's may hold it."""
@@ -140,6 +155,10 @@ class FirstSteps:
         elif self._checkup < len(_CHECKUPS) and self._guard.steps + 1 >= _CHECKUPS[self._checkup]:
             self._checkup += 1
             self._begin(frame, None, checkup=True)
+        if not self._open and self._done:
+            # the step before the next checkup is the next that matters
+            left = [step - self._guard.steps - 2 for step in _CHECKUPS[self._checkup :]]
+            self.rest.begin(left[0] if left else _NEVER)
 
     def compile_begins(self) -> None:
         self.leave()

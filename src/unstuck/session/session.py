@@ -109,8 +109,8 @@ class Session:
         self._connections = Connections(self.recording, self._guard, self._inventory, constructions)
         self._connections.take_models(models)
         self._modes = Modes(self.recording, self._guard, self._connections, constructions)
-        order = StepOrder(self.recording, self._guard, self._connections)
-        wiring: list[Listener] = [] if live else [self._connections, order, self._modes]
+        self._order = StepOrder(self.recording, self._guard, self._connections)
+        wiring: list[Listener] = [] if live else [self._connections, self._order, self._modes]
         self._kept_steps = KeptSteps(self._guard, self._moments, self._inventory)
         probed: list[Listener] = [] if live or options.budget <= 0.0 else [self._kept_steps]
         probed.append(Schedules(self.recording, self._guard, gradients.index_of))
@@ -229,6 +229,7 @@ class Session:
         self._gradients.fetch()
         self._clipping.fetch()
         self._connections.fetch()
+        self._order.fetch()
         self._modes.fetch()
         self._batches.fetch()
         self.recording.flush()
@@ -256,8 +257,9 @@ class Session:
         self._moments.note(id(source), batch)
 
     @contextmanager
-    def describing(self, describe: Callable[[], dict[str, Any]]) -> Iterator[None]:
-        """Inside, incidents are told with what a Trainer knows of its position: epoch, global step."""
+    def describing(self, model: torch.nn.Module, describe: Callable[[], dict[str, Any]]) -> Iterator[None]:
+        """Inside, parameters are named as in a Trainer's model, and incidents are told with its position."""
+        self._inventory.given.add(model)
         before, self._describe = self._describe, describe
         try:
             yield

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from unstuck.signals.bus import SIGNALS, Bus, Listener
+from unstuck.signals.bus import SIGNALS, Bus, Listener, Rest
 
-__all__ = ["SIGNALS", "Bus", "Listener"]
+__all__ = ["SIGNALS", "Bus", "Listener", "Rest"]

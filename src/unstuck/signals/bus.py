@@ -3,6 +3,9 @@
 A *source* calls one attribute of the bus per signal (``bus.backward_begins(tensors)``); an *instrument* defines methods
 of the same names. Which instrument listens to what is computed once, so that a signal nobody wants costs one call of an
 empty function. An instrument that raises is switched off and reported: the user's run goes on.
+
+In short steps the calls themselves are what watching costs. An instrument that measures now and then therefore rests
+in between (:class:`Rest`): for so many steps the bus doesn't call it at all.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-__all__ = ["SIGNALS", "Bus", "Listener"]
+__all__ = ["SIGNALS", "Bus", "Listener", "Rest"]
 
 SIGNALS: dict[str, str] = {
     "module_created": "(module, frame): torch.nn.Module.__init__ ran",
@@ -53,10 +56,45 @@ SIGNALS: dict[str, str] = {
 """Every signal with its arguments; the first word in the brackets is a positional argument."""
 
 
+class Rest:
+    """An instrument's leave from signals that come in every step; the instrument has it as its attribute ``rest``.
+
+    Args:
+        signals: those that it can do without while it rests. All others reach it as ever.
+        woken: called at the end of a rest, between two steps.
+
+    Attributes:
+        until: number of the step, as the bus counts them, at whose end the rest is over; 0 when there is none.
+    """
+
+    def __init__(self, signals: Iterable[str], woken: Callable[[], None] | None = None) -> None:
+        self.signals = frozenset(signals)
+        self.woken = woken
+        self.until = 0
+        self._bus: Bus | None = None
+
+    def begin(self, steps: int) -> None:
+        """Leave out so many steps from now on, or what is left of the present one and the rest of them."""
+        if self._bus is not None and steps > 0:
+            self.until = self._bus.steps + steps
+            self._bus.rests_changed()
+
+    def end(self) -> None:
+        """Listen again at once."""
+        if self.until and self._bus is not None:
+            self.until = 0
+            self._bus.rests_changed()
+
+    def join(self, bus: Bus) -> None:
+        """A bus counts the steps from now on."""
+        self._bus = bus
+
+
 class Listener(Protocol):
     """An instrument: any object with a ``name`` and methods called like signals.
 
-    One that has something to undo should it be switched off has a method ``switched_off`` as well.
+    One that has something to undo should it be switched off has a method ``switched_off`` as well; one that needn't
+    be told of every step has an attribute ``rest``, a :class:`Rest`.
     """
 
     name: str
@@ -92,6 +130,7 @@ class Bus:
         seconds: time spent inside instruments so far: what watching cost.
         faults: (instrument's name, signal, error) of every instrument that raised and was switched off.
         muted: while True no signal reaches an instrument (a replay runs the user's code again).
+        steps: optimiser steps that have ended.
     """
 
     def __init__(self, listeners: Iterable[Listener] = (), passages: tuple[type[BaseException], ...] = ()) -> None:
@@ -99,8 +138,12 @@ class Bus:
         self.seconds = 0.0
         self.faults: list[tuple[str, str, str]] = []
         self.muted = False
+        self.steps = 0
         self._passages = passages
         self._depth = 0  # instruments at work, in any thread
+        self._rests: list[tuple[Listener, Rest]] = []
+        self._alarm = sys.maxsize  # the step at whose end the next rest is over
+        self._senders: dict[tuple[str, tuple[int, ...]], Handler] = {}
         self._connect()
 
     @property
@@ -114,13 +157,51 @@ class Bus:
         return self._depth > 0
 
     def _connect(self) -> None:
-        for signal in SIGNALS:
-            handlers = [
-                (listener, getattr(listener, signal)) for listener in self.listeners if hasattr(listener, signal)
-            ]
-            setattr(self, signal, self._sender(signal, handlers) if handlers else _nothing)
+        self._senders = {}
+        rests = [(item, _rest_of(item)) for item in self.listeners]
+        self._rests = [(item, rest) for item, rest in rests if rest is not None]
+        for _, rest in self._rests:
+            rest.join(self)
+        self._route(SIGNALS)
 
-    def _sender(self, signal: str, handlers: Sequence[tuple[Listener, Handler]]) -> Handler:
+    def _route(self, signals: Iterable[str]) -> None:
+        """Choose who is called at each of the signals: all that listen to it and aren't at rest."""
+        resting = [(item, rest.signals) for item, rest in self._rests if rest.until]
+        for signal in signals:
+            absent = tuple([item for item, left_out in resting if signal in left_out])
+            key = (signal, tuple(map(id, absent)))
+            sender = self._senders.get(key)
+            if sender is None:
+                handlers = [
+                    (item, getattr(item, signal))
+                    for item in self.listeners
+                    if hasattr(item, signal) and item not in absent
+                ]
+                counts = signal == "step_ended"
+                sender = self._sender(signal, handlers, counts) if handlers or counts else _nothing
+                self._senders[key] = sender
+            setattr(self, signal, sender)
+
+    def rests_changed(self) -> None:
+        """An instrument has begun to rest, or has ended it."""
+        self._alarm = min([rest.until for _, rest in self._rests if rest.until], default=sys.maxsize)
+        self._route({signal for _, rest in self._rests for signal in rest.signals})
+
+    def _wake(self) -> None:
+        """Some rests are over."""
+        over = [(item, rest) for item, rest in self._rests if 0 < rest.until <= self.steps]
+        for _, rest in over:
+            rest.until = 0
+        self.rests_changed()
+        for listener, rest in over:
+            if rest.woken is None:
+                continue
+            try:
+                rest.woken()
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not reach the user's run
+                self._switch_off(listener, "woken", error)
+
+    def _sender(self, signal: str, handlers: Sequence[tuple[Listener, Handler]], counts: bool = False) -> Handler:
         clock = time.perf_counter
 
         def send(*arguments: Any) -> None:
@@ -128,6 +209,8 @@ class Bus:
                 return
             self._depth += 1
             begin = clock()
+            if counts:
+                self.steps += 1
             try:
                 for listener, handler in handlers:
                     try:
@@ -136,6 +219,8 @@ class Bus:
                         raise
                     except Exception as error:  # noqa: BLE001 - a fault of ours must not reach the user's run
                         self._switch_off(listener, signal, error)
+                if counts and self.steps >= self._alarm:
+                    self._wake()
             finally:
                 self._depth -= 1
                 self.seconds += clock() - begin
@@ -167,3 +252,8 @@ class Bus:
     def __getattr__(self, name: str) -> Handler:
         # Only for the type checker: signals are set as attributes when the bus is built.
         raise AttributeError(name)
+
+
+def _rest_of(listener: Any) -> Rest | None:
+    rest = getattr(listener, "rest", None)
+    return rest if isinstance(rest, Rest) else None
