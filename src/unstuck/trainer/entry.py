@@ -245,6 +245,8 @@ def _release(run: Run) -> None:
             if isinstance(batches, Generator):
                 batches.close()
         data.batches = data.running = None
+        if data.combined is not None:
+            data.combined.reset()
     for optimizer in run.strategy._lightning_optimizers:
         optimizer.detach()
     if run.strategy.root_device.type != "cpu":

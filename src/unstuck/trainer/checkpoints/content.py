@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from unstuck.errors import MisconfigurationException
+from unstuck.messages import rank_zero_warn
 from unstuck.trainer.checkpoints.files import HYPERPARAMETERS
 from unstuck.trainer.checkpoints.loop_states import Position, position_of, write_loop_states
 from unstuck.trainer.checkpoints.metric_states import metric_states
 from unstuck.trainer.checkpoints.random_state import RandomStates, pack
-from unstuck.trainer.checkpoints.trail import gradients_of, modules_in_eval_mode
+from unstuck.trainer.checkpoints.trail import gradients_of, modules_in_eval_mode, versions_of
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook
 from unstuck.trainer.run import Run
 from unstuck.trainer.state import Place, RunningStage
@@ -110,9 +111,7 @@ def _add_hyperparameters(owner: Any, checkpoint: dict[str, Any]) -> None:
 
 def _window_to_go_back_to(run: Run) -> Any:
     """The start of the optimiser step that is under way, if the checkpoint is to tell of the last completed one."""
-    window, progress = run.trail.window, run.progress
-    unfinished = progress.place == Place.BATCH and window is not None and window.global_step == progress.global_step
-    return window if unfinished else None
+    return run.trail.window if run.progress.place == Place.BATCH else None
 
 
 def _weights(run: Run, window: Any) -> dict[str, Any]:
@@ -140,8 +139,22 @@ def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
     }
     begun_before = place == Place.BETWEEN or (place == Place.EPOCH_START and trail.begun_early)
     if trail.begun is not None and (position.within_epoch or begun_before):
-        drawn = trail.drawn if position.within_epoch else None
-        state["pass"] = {"begun": pack(trail.begun), "drawn": None if drawn is None else pack(drawn)}
+        within = trail if window is None else window
+        drawn, ahead = (trail.drawn, within.ahead) if position.within_epoch else (None, None)
+        state["pass"] = {
+            "begun": pack(trail.begun),
+            "drawn": None if drawn is None else pack(drawn),
+            "ahead": None if ahead is None else pack(ahead),
+            "restarts": {loader: [restart.batch, pack(restart.random)] for loader, restart in within.restarts.items()},
+        }
+    state["running_workers"] = _running_workers(run, goes_on=state["pass"] is not None and not position.is_last_batch)
+    if window is not None and versions_of(run.module) != window.versions:
+        state["within_step"] = True
+        rank_zero_warn(
+            "The step that was interrupted had changed weights already (several optimizers, or one that evaluates the"
+            " loss several times), and so the checkpoint holds weights between two steps. A fit that goes on from it"
+            " does the whole batch again."
+        )
     if position.within_epoch:
         sums = run.logbook.training_sums() if window is None else window.sums
         state["sums"] = [[_on_cpu(value) for value in entry] for entry in sums]
@@ -176,6 +189,19 @@ def _random_states(run: Run, position: Position, window: Any) -> RandomStates:
     if progress.place == Place.VALIDATED and trail.validation and run.settings.isolate_validation:
         return trail.validation
     return trail.now()
+
+
+def _running_workers(run: Run, goes_on: bool) -> dict[str, list[bool]]:
+    """Of which loaders persistent workers ran at the moments from which their order is continued.
+
+    Args:
+        run: the run.
+        goes_on: whether the pass over the training data that was begun has batches left.
+    """
+    trail, progress = run.trail, run.progress
+    validating = run.state.stage == RunningStage.SANITY_CHECKING or progress.place == Place.VALIDATING
+    present = trail.running_in_validation if validating else trail.running_now()
+    return {**present, "train": trail.running["train"]} if goes_on else present
 
 
 def _modules_in_eval_mode(run: Run) -> list[str]:

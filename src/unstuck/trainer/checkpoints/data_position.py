@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,14 +19,16 @@ from torch.utils.data import (
     DataLoader,
     IterableDataset,
     SequentialSampler,
+    Subset,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
 )
 
-from unstuck.messages import rank_zero_info, rank_zero_warn
+from unstuck.messages import PossibleUserWarning, rank_zero_info, rank_zero_warn
 from unstuck.trainer.checkpoints.random_state import restore
 from unstuck.trainer.checkpoints.restore import Resumption
-from unstuck.trainer.data.combined import iterate, iterate_single
+from unstuck.trainer.data.combined import iterate, iterate_from, iterate_single
 from unstuck.trainer.data.loaders import is_shuffled, is_stateful, length_of, skipping_loader
 from unstuck.trainer.run import Run
 
@@ -60,7 +63,10 @@ def begin_pass_again(run: Run, resumption: Resumption) -> None:
     data, done = run.train, resumption.position.batches
     states = resumption.own.get("pass")
     sources = run.trail.sources
-    goes_on_itself = load_loader_states(run, resumption)
+    run.trail.follow(data.combined)
+    # Beside a loader that can't, none goes on by itself: all are passed over from the pass's beginning.
+    goes_on_itself = all(map(is_stateful, data.combined.flattened)) and load_loader_states(run, resumption)
+    set_running_workers(run, resumption)
     if resumption.position.is_last_batch:
         data.batches = iter(())
         run.trail.begin_pass()
@@ -78,17 +84,20 @@ def begin_pass_again(run: Run, resumption: Resumption) -> None:
             data.batches = _pass_over_indices(run, resumption)
             _tell(run, done, doubt)
             return
-        data.batches = iterate(data.combined)
-        if states is not None and states["drawn"] is not None:
-            restore(states["drawn"], sources)
-        run.trail.drawn = run.trail.now()
         if done:
             rank_zero_info(
                 f"The {done} batches of this epoch that are done are drawn again, to go on with those that follow. A"
                 " loader with `state_dict` and `load_state_dict` goes on at once."
             )
-        for _ in range(done):
-            next(data.batches, None)
+        if states is not None and states.get("restarts"):
+            data.batches = _pass_over_restarts(run, states, done)
+        else:
+            data.batches = iterate(data.combined)
+            _restore_draw(run, states)
+            _pass_over(data.batches, done - 1)
+            # The last one that is passed over draws the one ahead.
+            _restore_ahead(run, states)
+            _pass_over(data.batches, 1)
     restore_present(run, resumption)
     _tell(run, done, doubt)
 
@@ -116,12 +125,10 @@ def _is_indexed_here(combined: Any) -> bool:
 def _pass_over_indices(run: Run, resumption: Resumption) -> Iterator[Any]:
     """A pass whose first batches are never loaded: their indices are drawn and dropped."""
     combined, done = run.train.combined, resumption.position.batches
-    states, sources = resumption.own.get("pass"), run.trail.sources
+    states = resumption.own.get("pass")
     loader, indices = skipping_loader(combined.flattened[0], done)
     batches = iter(loader)
-    if states is not None and states["drawn"] is not None:
-        restore(states["drawn"], sources)
-    run.trail.drawn = run.trail.now()
+    _restore_draw(run, states)
     if indices.drop():
         rank_zero_warn(
             "The sampler of the training loader draws from the global random numbers between the batches, so its order"
@@ -130,6 +137,79 @@ def _pass_over_indices(run: Run, resumption: Resumption) -> Iterator[Any]:
         )
     restore_present(run, resumption)
     return iterate_single(batches, int(combined.num_batches), done)
+
+
+def _pass_over_restarts(run: Run, states: dict[str, Any], done: int) -> Iterator[Any]:
+    """A pass in which loaders have started anew: each goes on from its last start.
+
+    Args:
+        run: the run.
+        states: of the pass, as saved.
+        done: batches of the pass that are done.
+    """
+    combined, trail = run.train.combined, run.trail
+    iterators = [combined.begin(loader) for loader in combined.loaders_of_pass]
+    _restore_draw(run, states)
+    for iterator in iterators:
+        next(iterator, None)
+    for position, iterator in enumerate(iterators):
+        if position not in states["restarts"]:
+            _pass_over(iterator, done - 1)
+    for position, (batch, random) in sorted(states["restarts"].items(), key=lambda item: (item[1][0], item[0])):
+        restore(random, trail.sources)
+        trail.note_restart(position, batch)
+        iterator = combined.begin(combined.loaders_of_pass[position])
+        # The first draw decides about the order, so it is made now, even where its batch is still to come.
+        first = next(iterator, None)
+        _pass_over(iterator, done - batch - 1)
+        iterators[position] = iterator if batch < done else chain([first], iterator)
+    steps = combined.go_on(iterators, start=done, restarted=states["restarts"])
+    _restore_ahead(run, states)
+    return iterate_from(combined, steps, start=done)
+
+
+def _restore_draw(run: Run, states: dict[str, Any] | None) -> None:
+    """Puts back the random states of the first draw of the pass."""
+    if states is not None and states["drawn"] is not None:
+        restore(states["drawn"], run.trail.sources)
+    run.trail.drawn = run.trail.now()
+
+
+def _restore_ahead(run: Run, states: dict[str, Any] | None) -> None:
+    """Puts back the random states with which a pass of unknown length has drawn the batch ahead: its samples may depend
+    on them, and a training step came before.
+    """
+    if states is not None and states.get("ahead") is not None:
+        restore(states["ahead"], run.trail.sources)
+        run.trail.note_look_ahead()
+
+
+def _pass_over(batches: Iterator[Any], count: int) -> None:
+    for _ in range(count):
+        next(batches, None)
+
+
+def set_running_workers(run: Run, resumption: Resumption) -> None:
+    """Lets the loaders go on as if the persistent workers of before still ran: these draw no seed again."""
+    running = resumption.own.get("running_workers", {})
+    for name, data in (("train", run.train), ("val", run.val)):
+        if name in running and data.combined is not None:
+            data.combined.set_running(running[name])
+    loaders = run.train.combined.flattened
+    if any(runs and not _only_holds_tensors(loader) for runs, loader in zip(running.get("train", []), loaders)):  # noqa: B905 - as far as both go
+        rank_zero_warn(
+            "The order of the data is continued, but the training loader has persistent workers, whose own random"
+            " numbers aren't: if the dataset draws some for its samples (augmentation), they are others than in a run"
+            " without interruption. Without `persistent_workers=True` they are the same.",
+            PossibleUserWarning,
+        )
+
+
+def _only_holds_tensors(loader: Any) -> bool:
+    dataset = getattr(loader, "dataset", None)
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return isinstance(dataset, TensorDataset)
 
 
 def _doubt(run: Run, resumption: Resumption) -> str | None:
@@ -141,7 +221,12 @@ def _doubt(run: Run, resumption: Resumption) -> str | None:
     saved = resumption.own.get("training_batches", run.progress.num_training_batches)
     if saved != run.progress.num_training_batches:
         return f"an epoch had {saved} batches then and has {run.progress.num_training_batches} now"
-    if combined.mode == "max_size_cycle" and any(length_of(loader) < done for loader in shuffled):
+    knows_restarts = states is None or "restarts" in states
+    if (
+        combined.mode == "max_size_cycle"
+        and not knows_restarts
+        and any(length_of(loader) < done for loader in shuffled)
+    ):
         return "a shorter loader was begun anew in between, with random numbers that aren't known any more"
     return None
 
@@ -188,9 +273,11 @@ def restore_between_epochs(run: Run, resumption: Resumption) -> None:
     states = resumption.own.get("pass")
     if resumption.loader_states:
         load_loader_states(run, resumption)
+    set_running_workers(run, resumption)
     if states is not None:
         restore(states["begun"], run.trail.sources)
         run.trail.begin_pass()
+        run.trail.follow(run.train.combined)
         run.train.batches = iterate(run.train.combined)
     restore_present(run, resumption)
 

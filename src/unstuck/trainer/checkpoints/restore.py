@@ -138,6 +138,12 @@ def restore_training(run: Run, checkpoint: dict[str, Any], path: str) -> Resumpt
         f"Resuming{written_by} at epoch {position.epoch}, step {position.global_step}"
         + (f", after {position.batches} batches of the epoch." if position.within_epoch else ".")
     )
+    if own.get("within_step"):
+        rank_zero_warn(
+            f"{path!r} was saved when a step was interrupted that had changed weights already. The batch is done again"
+            " as a whole, so the run ends with other weights than one without interruption. For the same ones go on"
+            " from a checkpoint that was saved between two steps."
+        )
     return Resumption(path, position, own, loader_states)
 
 

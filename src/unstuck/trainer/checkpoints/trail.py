@@ -11,7 +11,7 @@ import torch
 
 from unstuck.trainer.checkpoints.random_state import RandomStates, capture, random_sources
 
-__all__ = ["Trail", "Window", "gradients_of", "modules_in_eval_mode"]
+__all__ = ["Trail", "Window", "gradients_of", "modules_in_eval_mode", "versions_of"]
 
 
 def gradients_of(module: Any) -> dict[str, torch.Tensor]:
@@ -23,9 +23,23 @@ def gradients_of(module: Any) -> dict[str, torch.Tensor]:
     }
 
 
+def versions_of(module: Any) -> list[int]:
+    """How often each parameter was written to."""
+    return [0 if parameter.is_inference() else parameter._version for parameter in module.parameters()]
+
+
 def modules_in_eval_mode(module: Any) -> list[str]:
     """Names of the modules in eval mode."""
     return [name for name, child in module.named_modules() if not child.training]
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A loader that was through has begun anew within a pass, for longer ones beside it."""
+
+    batch: int
+    """The first batch of the pass with data from there."""
+    random: RandomStates
 
 
 @dataclass
@@ -34,12 +48,17 @@ class Window:
 
     batches: int
     """Batches of the epoch that were done."""
-    global_step: int
     random: RandomStates
     buffers: dict[str, torch.Tensor]
     """Copies of the module's buffers by name."""
+    versions: list[int]
+    """What :func:`versions_of` the module told."""
     sums: list[Any]
     """The epoch's sums of logged values."""
+    restarts: dict[int, Restart]
+    """As :attr:`Trail.restarts`."""
+    ahead: RandomStates | None
+    """As :attr:`Trail.ahead`."""
     gradients: dict[str, torch.Tensor]
     """What batches before this moment have added to the step; empty but for a fit that goes on within one."""
 
@@ -60,13 +79,22 @@ class Trail:
     """Whether that was before :attr:`boundary`, as for the first epoch of a fit."""
     drawn: RandomStates | None = None
     """Before the first batch of the pass was drawn."""
+    restarts: dict[int, Restart] = field(default_factory=dict)
+    """The last of each loader in this pass, by its position. Never changed in place."""
+    ahead: RandomStates | None = None
+    """Before the batch after the present one was drawn, in a pass that is one batch ahead."""
+    running: dict[str, list[bool]] = field(default_factory=dict)
+    """Of which loaders of "train" and "val" persistent workers ran when the pass was begun."""
     validation: RandomStates | None = None
     """When the validation that runs was begun."""
+    running_in_validation: dict[str, list[bool]] = field(default_factory=dict)
+    """As :attr:`running`, at that moment."""
     eval_modules: list[str] | None = None
     """Names of the modules in eval mode when that validation was begun."""
     keeps_windows: bool = False
     """Whether somebody wants a checkpoint when a batch fails."""
     window: Window | None = None
+    _stages: dict[str, Any] = field(default_factory=dict)
 
     def find_sources(self, module: Any, train: Any, val: Any) -> None:
         """Looks for the program's own generators.
@@ -77,6 +105,7 @@ class Trail:
             val: that of the validation.
         """
         self.searched = train.combined
+        self._stages = {"train": train, "val": val}
         owners = list(module.modules())
         for stage in (train, val):
             owners += [] if stage.combined is None else stage.combined.flattened
@@ -86,14 +115,38 @@ class Trail:
         """The present random states."""
         return capture(self.sources)
 
+    def running_now(self) -> dict[str, list[bool]]:
+        """Of which loaders persistent workers run."""
+        return {
+            name: [] if stage.combined is None else stage.combined.running() for name, stage in self._stages.items()
+        }
+
+    def note_restart(self, position: int, batch: int) -> None:
+        """A loader begins anew within the pass.
+
+        Args:
+            position: of the loader.
+            batch: the number of the batch that is drawn.
+        """
+        self.restarts = {**self.restarts, position: Restart(batch, self.now())}
+
+    def note_look_ahead(self) -> None:
+        """A pass that is one batch ahead draws."""
+        self.ahead = self.now()
+
+    def follow(self, combined: Any) -> None:
+        """From now on the passes over training loaders tell what happens within them."""
+        combined.on_restart, combined.on_look_ahead = self.note_restart, self.note_look_ahead
+
     def begin_validation(self, module: Any) -> None:
         """A validation within the fit comes."""
-        self.validation = self.now()
+        self.validation, self.running_in_validation = self.now(), self.running_now()
         self.eval_modules = modules_in_eval_mode(module)
 
     def begin_pass(self) -> None:
         """A pass over the training data is about to begin."""
         self.begun, self.drawn, self.begun_early = self.now(), None, False
+        self.running, self.restarts, self.ahead = self.running_now(), {}, None
 
     def begin_epoch(self) -> None:
         """The hooks at the start of an epoch come."""
@@ -101,5 +154,6 @@ class Trail:
 
     def end_epoch(self) -> None:
         """The pass is over."""
-        self.begun = self.drawn = self.window = None
+        self.begun = self.drawn = self.ahead = self.window = None
+        self.restarts = {}
         self.begun_early = False

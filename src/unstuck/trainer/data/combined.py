@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 from typing import Any, Literal, cast, get_args
 
 from torch.utils import _pytree as pytree
 from typing_extensions import Self
 
-from unstuck.trainer.data.loaders import flatten_loaders, is_stateful, length_of, shut_down_workers
+from unstuck.trainer.data.loaders import (
+    flatten_loaders,
+    has_running_workers,
+    is_stateful,
+    iterate_as_if_running,
+    length_of,
+    shut_down_workers,
+)
 
-__all__ = ["CombinationMode", "CombinedLoader", "as_combined", "iterate", "iterate_single"]
+__all__ = ["CombinationMode", "CombinedLoader", "as_combined", "iterate", "iterate_from", "iterate_single"]
 
 CombinationMode = Literal["min_size", "max_size_cycle", "max_size", "sequential"]
 
@@ -54,6 +62,12 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
         self._limits: list[int | float] | None = None
         self._pass: Iterator[tuple[Any, int, int]] | None = None
         self._states_before: list[Any] | None = None
+        self._ran_before: set[int] = set()
+        self.on_restart: Callable[[int, int], None] | None = None
+        """Called with a loader's position and the number of the batch, before a loader that is through starts anew
+        within a pass."""
+        self.on_look_ahead: Callable[[], None] | None = None
+        """Called before a pass of unknown length draws one batch ahead, if that happens in this process."""
         self.limits_each = False
         """Whether a limit ends its loader within a pass (which a shorter loader then may start anew), besides the pass.
         """
@@ -136,25 +150,90 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
         """A pass of its own. The loaders' iterators are made at once (in the mode "sequential", each when its turn
         comes).
         """
-        loaders = self._flattened
-        if self.limits_each and self._limits is not None:
-            loaders = [_FirstBatches(loader, n) for loader, n in zip(loaders, self._limits, strict=True)]
         if self._mode == "sequential":
-            first = iter(loaders[0]) if loaders else iter(())
-            return _sequential(loaders, first, self._limits)
-        iterators = [iter(loader) for loader in loaders]
+            loaders = self.loaders_of_pass
+            first = self.begin(loaders[0]) if loaders else iter(())
+            return self._sequential(loaders, first)
+        return self.go_on([self.begin(loader) for loader in self.loaders_of_pass])
+
+    @property
+    def loaders_of_pass(self) -> list[Any]:
+        """The loaders as a pass goes through them: each to its limit, if that ends it within a pass."""
+        if self.limits_each and self._limits is not None:
+            return [_FirstBatches(loader, n) for loader, n in zip(self._flattened, self._limits, strict=True)]
+        return self._flattened
+
+    def begin(self, loader: Any) -> Iterator[Any]:
+        """``iter(loader)``, where :meth:`set_running` says so as if its workers ran already."""
+        if id(loader) in self._ran_before:
+            self._ran_before.discard(id(loader))
+            return iterate_as_if_running(loader)
+        return iter(loader)
+
+    def running(self) -> list[bool]:
+        """Of which loaders persistent workers run."""
+        return [id(loader) in self._ran_before or has_running_workers(loader) for loader in self._flattened]
+
+    def set_running(self, running: Sequence[bool]) -> None:
+        """Lets the loaders draw random numbers as if persistent workers ran of those loaders, and only of those."""
+        self._ran_before = {id(loader) for loader, runs in zip(self._flattened, running, strict=False) if runs}
+        for loader in self._flattened:
+            if id(loader) not in self._ran_before and has_running_workers(loader):
+                shut_down_workers(loader)
+
+    def go_on(
+        self, iterators: list[Iterator[Any]], start: int = 0, restarted: Iterable[int] = ()
+    ) -> Iterator[tuple[Any, int, int]]:
+        """Goes on with a pass in which loaders stand side by side.
+
+        Args:
+            iterators: of the loaders, each where the pass stands.
+            start: the number of the next batch.
+            restarted: positions of the loaders that have started anew in this pass.
+        """
         if self._mode == "max_size_cycle":
-            batches: Iterator[Sequence[Any]] = _cycled(loaders, iterators)
+            batches: Iterator[Sequence[Any]] = self._cycled(iterators, start, set(restarted))
         elif self._mode == "max_size":
             batches = zip_longest(*iterators)
         else:
             batches = zip(*iterators)  # noqa: B905 - ends with the shortest
-        return self._numbered(batches)
+        return self._numbered(batches, start)
 
-    def _numbered(self, batches: Iterator[Sequence[Any]]) -> Iterator[tuple[Any, int, int]]:
+    def _numbered(self, batches: Iterator[Sequence[Any]], start: int) -> Iterator[tuple[Any, int, int]]:
         spec = self._spec
-        for index, batch in enumerate(batches):
+        for index, batch in enumerate(batches, start):
             yield pytree.tree_unflatten(batch, spec), index, 0
+
+    def _cycled(self, iterators: list[Iterator[Any]], start: int, through: set[int]) -> Iterator[list[Any]]:
+        """Steps until every loader has been gone through once; a loader that is through starts anew."""
+        loaders = self.loaders_of_pass
+        for number in itertools.count(start):
+            batches: list[Any] = []
+            for position, iterator in enumerate(iterators):
+                batch = next(iterator, _END)
+                if batch is _END:
+                    through.add(position)
+                    if len(through) == len(iterators):
+                        return
+                    if self.on_restart is not None:
+                        self.on_restart(position, number)
+                    iterators[position] = self.begin(loaders[position])
+                    batch = next(iterators[position], _END)
+                    if batch is _END:  # an empty loader can't be started anew
+                        return
+                batches.append(batch)
+            if not batches:
+                return
+            yield batches
+
+    def _sequential(self, loaders: list[Any], first: Iterator[Any]) -> Iterator[tuple[Any, int, int]]:
+        """One loader after the other."""
+        for position, loader in enumerate(loaders):
+            limit = math.inf if self._limits is None else self._limits[position]
+            iterator = first if position == 0 else self.begin(loader)
+            batches = iterator if math.isinf(limit) else islice(iterator, int(limit))
+            for index, batch in enumerate(batches):
+                yield batch, index, position
 
     def loader_states(self) -> list[Any]:
         """The states of the loaders that have one, after the batch that a pass has given last."""
@@ -166,14 +245,18 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
     def one_ahead(self, steps: Iterator[tuple[Any, int, int]]) -> Iterator[tuple[Any, int, int, bool]]:
         """A pass of unknown length, whose batches tell whether another one follows. The first is drawn at once."""
         step = next(steps, None)
-        return self._one_ahead(steps, step, any(map(is_stateful, self._flattened)))
+        return self._one_ahead(steps, step)
 
     def _one_ahead(
-        self, steps: Iterator[tuple[Any, int, int]], step: tuple[Any, int, int] | None, keeps_states: bool
+        self, steps: Iterator[tuple[Any, int, int]], step: tuple[Any, int, int] | None
     ) -> Iterator[tuple[Any, int, int, bool]]:
+        keeps_states = any(map(is_stateful, self._flattened))
+        looks_here = any(getattr(loader, "num_workers", 0) == 0 for loader in self._flattened)
         while step is not None:
             if keeps_states:
                 self._states_before = self._present_states()
+            if looks_here and self.on_look_ahead is not None:
+                self.on_look_ahead()
             following = next(steps, None)
             yield *step, following is None
             step = following
@@ -195,37 +278,6 @@ class _FirstBatches:
 
     def __iter__(self) -> Iterator[Any]:
         return islice(iter(self._loader), self._count)
-
-
-def _cycled(loaders: list[Any], iterators: list[Iterator[Any]]) -> Iterator[list[Any]]:
-    """Steps until every loader has been gone through once; a loader that is through starts anew."""
-    through = [False] * len(loaders)
-    while loaders:
-        batches = []
-        for position, iterator in enumerate(iterators):
-            batch = next(iterator, _END)
-            if batch is _END:
-                through[position] = True
-                if all(through):
-                    return
-                iterators[position] = iter(loaders[position])
-                batch = next(iterators[position], _END)
-                if batch is _END:  # an empty loader can't be started anew
-                    return
-            batches.append(batch)
-        yield batches
-
-
-def _sequential(
-    loaders: list[Any], first: Iterator[Any], limits: list[int | float] | None
-) -> Iterator[tuple[Any, int, int]]:
-    """One loader after the other."""
-    for position, loader in enumerate(loaders):
-        limit = math.inf if limits is None else limits[position]
-        iterator = first if position == 0 else iter(loader)
-        batches = iterator if math.isinf(limit) else islice(iterator, int(limit))
-        for index, batch in enumerate(batches):
-            yield batch, index, position
 
 
 def as_combined(loaders: Any, mode: CombinationMode) -> CombinedLoader:
@@ -256,13 +308,19 @@ def iterate(combined: CombinedLoader, start: int = 0) -> Iterator[tuple[Any, int
         return iter(())
     single = len(combined.flattened) == 1 and combined.iterables is combined.flattened[0]
     if single and not math.isinf(number):
-        return iterate_single(iter(combined.flattened[0]), int(number), start)
+        return iterate_single(combined.begin(combined.flattened[0]), int(number), start)
     steps = combined.start_pass()
     if start:
         steps = ((batch, index + start, position) for batch, index, position in steps)
-    if math.isinf(number):
-        return combined.one_ahead(steps)
-    return _known(steps, int(number), start)
+    return iterate_from(combined, steps, start)
+
+
+def iterate_from(
+    combined: CombinedLoader, steps: Iterator[tuple[Any, int, int]], start: int
+) -> Iterator[tuple[Any, int, int, bool]]:
+    """The pass of :func:`iterate` from the batch ``start`` on, of which ``steps`` are the batches."""
+    number = combined.num_batches
+    return combined.one_ahead(steps) if math.isinf(number) else _known(steps, int(number), start)
 
 
 def iterate_single(batches: Iterator[Any], number: int, start: int = 0) -> Iterator[tuple[Any, int, int, bool]]:

@@ -26,8 +26,10 @@ __all__ = [
     "find_source",
     "flatten_loaders",
     "generators_of",
+    "has_running_workers",
     "is_shuffled",
     "is_stateful",
+    "iterate_as_if_running",
     "length_of",
     "loader_names",
     "seed_workers",
@@ -235,6 +237,27 @@ def shut_down_workers(loader: Any) -> None:
         if shut_down is not None:
             shut_down()
         loader._iterator = None
+
+
+def has_running_workers(loader: Any) -> bool:
+    """Whether a DataLoader's persistent workers run, so that another pass starts none and draws no seed for them."""
+    return isinstance(loader, DataLoader) and loader.persistent_workers and loader._iterator is not None
+
+
+def iterate_as_if_running(loader: Any) -> Iterator[Any]:
+    """Begins a pass that draws as many random numbers as one whose persistent workers run already.
+
+    New workers are given a seed, which a loader draws from its generator. Here it comes from a copy of that generator.
+    """
+    if not isinstance(loader, DataLoader) or not loader.persistent_workers or has_running_workers(loader):
+        return iter(loader)
+    own = loader.generator
+    loader.generator = torch.Generator() if own is None else torch.Generator(own.device)
+    loader.generator.set_state(torch.get_rng_state() if own is None else own.get_state())
+    try:
+        return iter(loader)
+    finally:
+        loader.generator = own
 
 
 def _copied(loader: DataLoader[Any], **attributes: Any) -> DataLoader[Any]:

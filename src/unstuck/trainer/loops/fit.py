@@ -20,7 +20,7 @@ from unstuck.trainer.checkpoints.data_position import (
 )
 from unstuck.trainer.checkpoints.metric_states import restore_metric_states
 from unstuck.trainer.checkpoints.restore import Resumption, restore_gradients
-from unstuck.trainer.checkpoints.trail import Window, gradients_of
+from unstuck.trainer.checkpoints.trail import Window, gradients_of, versions_of
 from unstuck.trainer.config import saves_checkpoints
 from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
@@ -44,7 +44,7 @@ def sanity_check(run: Run) -> None:
     limits = run.settings.limits
     if not run.validates or limits.sanity == 0:
         return
-    run.trail.validation = run.trail.now()
+    run.trail.validation, run.trail.running_in_validation = run.trail.now(), run.trail.running_now()
     with isolate_rng():
         run.state.stage = RunningStage.SANITY_CHECKING
         run.logbook.forget()
@@ -100,6 +100,7 @@ def _begin_training_pass(run: Run) -> None:
     if run.trail.searched is not run.train.combined:
         run.trail.find_sources(run.module, run.train, run.val)
     run.trail.begin_pass()
+    run.trail.follow(run.train.combined)
     begin_pass(run.train)
 
 
@@ -342,10 +343,12 @@ def _open_window(run: Run) -> Window:
     module, progress = run.module, run.progress
     return Window(
         batches=progress.batches_ready,
-        global_step=progress.global_step,
         random=run.trail.now(),
         buffers={name: buffer.detach().clone() for name, buffer in module.named_buffers(remove_duplicate=False)},
+        versions=versions_of(module),
         sums=run.logbook.training_sums(),
+        restarts=run.trail.restarts,
+        ahead=run.trail.ahead,
         gradients=gradients_of(module) if progress.accumulating else {},
     )
 

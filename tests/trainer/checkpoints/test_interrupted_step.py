@@ -1,0 +1,98 @@
+"""A step that is interrupted after it has changed weights: its checkpoint says so."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.trainer.checkpoints.training_with_state import Regression, Stop, assert_same_end, fit
+from unstuck.callbacks import ModelCheckpoint
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, logger="unstuck")
+
+
+class Closures(Regression):
+    """LBFGS evaluates the loss several times for a step, and moves in between."""
+
+    fails_at = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 1))
+        self.calls = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.calls += 1
+        if self.calls == self.fails_at:
+            raise Stop
+        return super().training_step(batch, batch_idx)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=4)
+
+
+class TwoOptimizers(Closures):
+    """The second one fails after the first has stepped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(4, 1)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        x, y = batch
+        for optimizer, layer in zip(self.optimizers(), (self.net, self.other), strict=True):
+            self.calls += 1
+            if self.calls == self.fails_at:
+                raise Stop
+            loss = nn.functional.mse_loss(layer(x), y)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in (self.net, self.other)]
+
+
+def keeper(folder: Path) -> ModelCheckpoint:
+    return ModelCheckpoint(dirpath=folder, save_on_exception=True, every_n_epochs=0)
+
+
+def interrupted(base: type[Closures], fails_at: int, folder: Path) -> Path:
+    class Failing(base):  # type: ignore[misc, valid-type]
+        pass
+
+    Failing.fails_at = fails_at
+    with pytest.raises(Stop):
+        fit(make=Failing, callbacks=[keeper(folder)])
+    (path,) = folder.glob("*.ckpt")
+    return path
+
+
+@pytest.mark.parametrize(("base", "fails_at"), [(Closures, 7), (TwoOptimizers, 6)])
+def test_half_a_step_is_told_of(base: type[Closures], fails_at: int, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="had changed weights already"):
+        path = interrupted(base, fails_at, tmp_path)
+    assert torch.load(path, weights_only=True)["unstuck"]["within_step"]
+    with pytest.warns(UserWarning, match="between two steps"):
+        fit(make=base, ckpt_path=path, callbacks=[keeper(tmp_path)])
+
+
+@pytest.mark.parametrize(("base", "fails_at"), [(Closures, 5), (TwoOptimizers, 7)])
+def test_a_step_that_has_changed_nothing_is_done_again(base: type[Closures], fails_at: int, tmp_path: Path) -> None:
+    through = fit(make=base)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path = interrupted(base, fails_at, tmp_path)
+        resumed = fit(make=base, ckpt_path=path, seed=99, callbacks=[keeper(tmp_path)])
+    assert_same_end(resumed, through)
