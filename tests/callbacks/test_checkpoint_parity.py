@@ -119,6 +119,16 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "steps and last": ([{"every_n_train_steps": 4, "save_last": True}], {}),
     "steps, monitored": ([{"every_n_train_steps": 4, "monitor": "step_score", "save_top_k": 2}], {}),
     "steps, accumulated": ([{"every_n_train_steps": 2, "save_top_k": -1}], {"accumulate_grad_batches": 2}),
+    "steps, the best and the last": (
+        [{"every_n_train_steps": 2, "monitor": "step_score", "save_last": True, "mode": "max"}],
+        {},
+    ),
+    "steps before the first validation": (
+        [{"every_n_train_steps": 2, "monitor": "score", "save_top_k": -1, "save_last": True}],
+        {"val_check_interval": 0.5, "max_epochs": 1},
+    ),
+    "more steps than the fit has, and last": ([{"every_n_train_steps": 50, "save_last": True}], {}),
+    "more steps than the fit has, and link": ([{"every_n_train_steps": 50, "save_last": "link"}], {}),
     "every 2 epochs": ([{"every_n_epochs": 2, "save_top_k": -1}], {"max_epochs": 5}),
     "every 2 epochs and last": ([{"every_n_epochs": 2, "save_last": True}], {"max_epochs": 5}),
     "validation twice": ([{"save_top_k": -1}], {"val_check_interval": 0.5}),

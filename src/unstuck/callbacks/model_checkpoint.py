@@ -44,7 +44,8 @@ class ModelCheckpoint(Checkpoint):
             None: ``"{epoch}-{step}"``.
         monitor: the metric that says which are the best; None: the newest is.
         verbose: whether each saving is told.
-        save_last: whether ``last.ckpt`` is a copy of the newest checkpoint; "link": a symbolic link to it.
+        save_last: whether ``last.ckpt`` is saved whenever it is time to save, be it one of the best or not; "link": a
+            symbolic link to what was saved last.
         save_top_k: how many of the best are kept; -1: all; 0: none.
         save_on_exception: whether a checkpoint of the last completed step is saved when the fit is ended by an
             exception, Ctrl-C or SIGTERM. Ctrl-C then lets the batch come to its end first.
@@ -208,7 +209,7 @@ class ModelCheckpoint(Checkpoint):
             if due:
                 self._last_time_checked = now
         if due and self.monitor is not None and self._validation_decides(trainer):
-            # Its value belongs to these weights; the one that is known is of a validation before.
+            # Where it follows at once, its value belongs to these weights; one that is known is of a validation before.
             self._waits_for_validation = True
         elif due:
             self._save(trainer)
@@ -227,6 +228,12 @@ class ModelCheckpoint(Checkpoint):
             self._save(trainer)
         elif not self._saves_on_train_epoch_end(trainer):
             self._save_epoch(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Saves the last checkpoint of a fit that was too short to save any, or whose end none has."""
+        if self._is_off(trainer) or (self._saves_others and self._last_checkpoint_saved):
+            return
+        self._save_last(trainer, self._candidates(trainer))
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Saves what the fit has reached, where that is wanted."""
@@ -294,8 +301,10 @@ class ModelCheckpoint(Checkpoint):
         return trainer.val_check_interval == 1.0
 
     def _validation_decides(self, trainer: Trainer) -> bool:
-        """Whether the metric comes from a validation, and one follows at once."""
-        return trainer.validation_follows and not trainer.logbook.logs_in_training(str(self.monitor))
+        """Whether the metric comes from a validation, and one follows at once or there was none yet."""
+        if trainer.logbook.logs_in_training(str(self.monitor)):
+            return False
+        return trainer.validation_follows or (trainer.enable_validation and self.monitor not in trainer.callback_metrics)
 
     def _save_epoch(self, trainer: Trainer) -> None:
         candidates = self._candidates(trainer)
@@ -306,15 +315,19 @@ class ModelCheckpoint(Checkpoint):
     def _save(self, trainer: Trainer) -> None:
         candidates = self._candidates(trainer)
         self._save_top_k(trainer, candidates)
-        self._save_last_after(trainer, candidates)
+        self._save_last(trainer, candidates)
 
     def _save_last_after(self, trainer: Trainer, candidates: dict[str, Tensor]) -> None:
         """Copies what was saved just now; where nothing else is ever saved, the copy is the checkpoint."""
-        saves_others = self.save_top_k != 0 and (
+        if not self._saves_others or self._last_global_step_saved == trainer.global_step:
+            self._save_last(trainer, candidates)
+
+    @property
+    def _saves_others(self) -> bool:
+        """Whether checkpoints besides the last one are ever saved."""
+        return self.save_top_k != 0 and bool(
             self._every_n_epochs or self._every_n_train_steps or self._train_time_interval is not None
         )
-        if not saves_others or self._last_global_step_saved == trainer.global_step:
-            self._save_last(trainer, candidates)
 
     # What.
 
