@@ -259,3 +259,15 @@ def test_no_session_is_left_behind() -> None:
 def test_without_overfit_batches_there_is_none() -> None:
     trainer = unstuck.Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False)
     assert not any(isinstance(item, OverfitVerdict) for item in trainer.callbacks)
+
+
+def test_batches_that_are_skipped_do_not_count(recwarn: pytest.WarningsRecorder) -> None:
+    class Skipping(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return None if batch_idx == 1 else super().training_step(batch, batch_idx)
+
+    memory = fit(Skipping(), digits(), 60).memory
+    assert memory is not None
+    assert (memory.verdict, memory.accuracy) == ("memorised", 1.0)
+    assert memory.constant is not None
+    assert any(item.filename == __file__ for item in recwarn)

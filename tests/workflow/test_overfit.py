@@ -304,3 +304,66 @@ def test_the_trainer_that_a_module_is_attached_to_is_not_copied() -> None:
         return ((item.net(data[0]) - data[1]) ** 2).mean()
 
     assert unstuck.overfit(module, batch, step=step, steps=2, sweep=False, progress=False).memory.steps == 2
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_loss_without_a_graph_is_the_cause(hidden: bool, digits: TensorDataset) -> None:
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(nn.functional.cross_entropy(output, target).item(), requires_grad=hidden)
+
+    result = unstuck.overfit(classifier(), digits[:16], loss, progress=False)
+    assert result.verdict == "not memorised"
+    (finding,) = result.findings
+    assert (finding.code, finding.where.file) == ("loss.disconnected", __file__)
+    assert finding.where.line == loss.__code__.co_firstlineno
+
+
+def test_targets_far_beyond_the_predictions_are_told_beside_the_rate() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+    batch = (torch.randn(32, 8), torch.randn(32, 1) * 1e5 + 2e5)
+    result = unstuck.overfit(model, batch, nn.MSELoss(), lambda items: torch.optim.Adam(items, lr=1e-3), progress=False)
+    assert [item.code for item in result.findings] == ["optim.lr-too-low"]
+    assert "standardise them" in result.findings[0].remedy
+    assert "standardise them" in str(result)
+
+
+def test_a_variance_that_the_model_predicts_leaves_no_floor() -> None:
+    class Spread(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            made = self.net(x)
+            return made[:, :1], nn.functional.softplus(made[:, 1:]) + 1e-4
+
+    torch.manual_seed(0)
+    result = unstuck.overfit(
+        Spread(),
+        (torch.randn(32, 8), torch.randn(32, 1)),
+        lambda output, target: nn.functional.gaussian_nll_loss(output[0], target, output[1]),
+        lambda items: torch.optim.Adam(items, lr=1e-2),
+        sweep=False,
+        steps=150,
+        progress=False,
+    )
+    assert result.memory.steps == 150
+    assert result.memory.floor is None
+
+
+def test_a_target_that_moves_with_the_model_leaves_no_floor() -> None:
+    class Follower(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.head = nn.Linear(8, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.net(x)
+            return nn.functional.mse_loss(self.head(made), (made + 1).detach())
+
+    torch.manual_seed(0)
+    result = unstuck.overfit(
+        Follower(), torch.randn(16, 8), step=lambda model, batch: model(batch), steps=20, sweep=False, progress=False
+    )
+    assert result.memory.floor is None

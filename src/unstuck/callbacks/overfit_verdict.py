@@ -96,6 +96,7 @@ class OverfitVerdict(Callback):
                 return
         loss = _loss_before_the_step(trainer, pl_module, outputs, given)
         if loss is None:
+            self._batches.pop(batch_idx, None)  # skipped
             return
         value = loss.detach().double().reshape(())
         self._sums = value if self._sums is None else self._sums + value
@@ -239,6 +240,7 @@ def _looked_at(
         return Bounds(None, None), []  # the step would move the weights of the module itself
     try:
         clone = deep_copied(module, trainer).eval()
+        clone._trainer = module._trainer  # a module is copied without it, and its step may ask for its logger
         clone.log = clone.log_dict = _ignore  # type: ignore[method-assign]
         step = trainer.precision_plugin.wrap_step(clone.training_step)
         takes_index = takes_argument(module.training_step, "batch_idx", min_positional=2)

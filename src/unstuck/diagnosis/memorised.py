@@ -192,7 +192,7 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
-    parts = [f"loss {memory.first:.4g} -> {memory.last:.4g} in {memory.steps} steps"]
+    parts = [f"loss {memory.first:.4g} -> {memory.last:.4g} in {_counted(memory.steps)}"]
     if evaluated is not None and abs(evaluated - memory.last) > 0.1 * max(abs(memory.last), 1e-3):
         parts.append(f"{evaluated:.4g} in evaluation mode")
     if memory.accuracy is not None:
@@ -219,5 +219,9 @@ def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
         parts.append(f"no prediction can score below {memory.floor:.4g}")
     head: str = memory.verdict
     if memory.more_steps is not None:
-        head = f"undecided, run {memory.more_steps} more steps"
+        head = f"undecided, run {_counted(memory.more_steps, 'more ')}"
     return f"{head}: {', '.join(parts)}"
+
+
+def _counted(steps: int, more: str = "") -> str:
+    return f"{steps} {more}step" if steps == 1 else f"{steps} {more}steps"

@@ -13,16 +13,26 @@ import torch
 from unstuck.diagnosis.judge import ranked
 from unstuck.diagnosis.memorised import Memory, judge_memory
 from unstuck.errors import MisconfigurationException
-from unstuck.findings import Finding, Severity
+from unstuck.findings import Finding, Severity, Where
+from unstuck.places import is_user_code
 from unstuck.session.session import Session
 from unstuck.session.watch import watch
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.data.transfer import move_data_to_device
-from unstuck.trials.overfit.capture import looking
+from unstuck.trials.overfit.bounds import Bounds
+from unstuck.trials.overfit.capture import looking, same_targets
 from unstuck.trials.overfit.copies import copied_model, copied_optimizer
 from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss
 from unstuck.trials.overfit.norm_of_one import norm_of_one
-from unstuck.trials.overfit.training import Curve, Pass, Passed, forward_of_pair, run_passes, train, with_loss
+from unstuck.trials.overfit.training import (
+    Curve,
+    Pass,
+    Passed,
+    forward_of_pair,
+    run_passes,
+    train,
+    with_loss,
+)
 from unstuck.workflow.batches import chosen_batches, first_batches
 from unstuck.workflow.overfit_causes import causes_at_hand
 from unstuck.workflow.progress import Advance, steps_shown
@@ -47,6 +57,9 @@ _OF_STEPS_TOO_LARGE = ("model.dead-units", "model.saturated-units", "optim.explo
 
 _BETTER = 0.05
 """Share of its loss by which another rate must end below the own one to be worth telling."""
+
+_FAR_LARGER = 30.0
+"""Times the first predictions from which on targets are too large for steps of an ordinary size."""
 
 _SETTLED = 0.99
 """Share of the way to the floor after which no further step is needed."""
@@ -116,6 +129,7 @@ class OverfitResult:
         for item in self.findings:
             place = f" ({item.where.file}:{item.where.line})" if item.where.file else ""
             lines.append(f"{item.severity.value} {item.code}{place}: {item.summary}")
+            lines += [f"  {item.remedy}"] if item.remedy else []
         return "\n".join(lines)
 
 
@@ -179,21 +193,20 @@ def overfit(
         _check_pairs(chosen)
     with isolate_rng(), Session.set_aside(), steps_shown("overfitting", steps, progress) as advance:
         chosen = [move_data_to_device(batch, place) for batch in chosen]
+        source = loss_fn if loss_fn is not None else step
+        assert source is not None
         if isinstance(loss_fn, torch.nn.Module):
             model, run = with_loss(model, loss_fn, place)
         try:
-            trial = _Trial(model, optimizer, chosen, run, place)
-        except ValueError as error:
-            refused = norm_of_one(error)
-            if refused is None:
-                raise
-            return _refused(refused, time.monotonic() - begin)
+            trial = _Trial(model, optimizer, chosen, run, source, place)
+        except _RefusalError as refusal:
+            return _refused(refusal.finding, time.monotonic() - begin)
         memory, curve, findings = trial.train(steps, begin + max_seconds, advance)
         rates: list[RateTried] = []
         hopeless = any(item.code in _WHATEVER_THE_RATE for item in findings)
         if sweep and memory.verdict != "memorised" and not hopeless:
             rates = trial.sweep(max(1, steps // 2), begin + max_seconds, advance, _is_driven_up(memory))
-            found = _rate_finding(memory, curve, rates, findings)
+            found = _rate_finding(memory, curve, rates, findings, trial.scale_of_targets())
             if not found and not any(item.learns for item in rates) and _is_unexplained(findings):
                 found = trial.without_decay(memory, curve, steps, begin + max_seconds, advance)
             findings = tuple(ranked([*found, *findings]))
@@ -205,9 +218,17 @@ def _is_unexplained(findings: Sequence[Finding]) -> bool:
 
 
 def _rate_finding(
-    memory: Memory, curve: Curve, rates: Sequence[RateTried], findings: Sequence[Finding]
+    memory: Memory, curve: Curve, rates: Sequence[RateTried], findings: Sequence[Finding], targets: str
 ) -> tuple[Finding, ...]:
-    """What another rate has proved, where the optimiser's own did not learn and another one does."""
+    """What another rate has proved, where the optimiser's own did not learn and another one does.
+
+    Args:
+        memory: of the own rate.
+        curve: of the own rate.
+        rates: the others.
+        findings: what is known already.
+        targets: how large they are, where they are so large that the steps must be, too.
+    """
     learning = [item for item in rates if item.memory.verdict == "memorised"]
     learning = learning or [item for item in rates if item.learns and item.memory.last < 0.5 * memory.last]
     if not learning or memory.verdict != "not memorised":
@@ -222,14 +243,18 @@ def _rate_finding(
             code="optim.lr-too-high" if high else "optim.lr-too-low",
             severity=Severity.ERROR,
             summary=f"at the learning rate {own:.3g} the batches are not learnt "
-            f"(loss {memory.first:.4g} -> {memory.last:.4g}), at {best.rate:.3g} they are (-> {best.memory.last:.4g})",
+            f"(loss {memory.first:.4g} -> {memory.last:.4g}), at {best.rate:.3g} "
+            f"{'they are' if best.memory.verdict == 'memorised' else 'the loss falls further'} "
+            f"(-> {best.memory.last:.4g})",
             evidence={
                 "rate": own,
                 "rate that learns": best.rate,
                 "curve": _thinned(curve.losses),
                 "curve at the other rate": _thinned(best.losses),
             },
-            remedy=f"{'lower' if high else 'raise'} the learning rate to about {best.rate:.3g}",
+            remedy=f"{targets}: standardise them, or raise the learning rate to about {best.rate:.3g}"
+            if targets and not high
+            else f"{'lower' if high else 'raise'} the learning rate to about {best.rate:.3g}",
             confirmed=True,
         ),
     )
@@ -245,6 +270,29 @@ def _thinned(losses: Sequence[float]) -> list[float]:
     return [*losses[:-1:step], losses[-1]]
 
 
+class _RefusalError(Exception):
+    """No step can be taken."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.summary)
+        self.finding = finding
+
+
+def _disconnected(source: Callable[..., Any]) -> Finding:
+    """What is wrong with a loss without a graph, at the function that gives it."""
+    code = getattr(source.forward if isinstance(source, torch.nn.Module) else source, "__code__", None)
+    where = Where(code.co_filename, code.co_firstlineno) if code is not None and is_user_code(code) else Where()
+    return Finding(
+        "loss.disconnected",
+        Severity.ERROR,
+        "the loss has no graph to any parameter, so there are no gradients",
+        where,
+        remedy="compute the loss from the model's output by operations of torch alone, without .item(), .detach(), "
+        "argmax, rounding, numpy or torch.tensor(...) in between",
+        confirmed=True,
+    )
+
+
 class _Trial:
     """The model, the batches and what can be said of them beforehand."""
 
@@ -254,18 +302,33 @@ class _Trial:
         optimizer: OptimizerOrMaker | None,
         batches: Sequence[Any],
         run: Pass,
+        source: Callable[..., Any],
         device: torch.device,
     ) -> None:
         self._model = model
         self._optimizer = optimizer
         self._batches = batches
         self._run = run
+        self._source = source
         self._device = device
         probe, _ = copies_of(self._model, self._optimizer, self._device)
         for batch in batches:
-            _check_loss(run(probe, batch).loss, probe)
+            self._check(probe, batch)
         self._first = run_passes(probe, batches, looking(run), training=True)
         self._bounds = bounds_over(self._first)
+
+    def _check(self, model: torch.nn.Module, batch: Any) -> None:
+        """Raise where no step can be taken on a batch, with the cause."""
+        try:
+            loss = self._run(model, batch).loss
+        except ValueError as error:
+            refused = norm_of_one(error)
+            if refused is None:
+                raise
+            raise _RefusalError(refused) from error
+        _check_loss(loss, model)
+        if loss.grad_fn is None:
+            raise _RefusalError(_disconnected(self._source))
 
     def train(self, steps: int, deadline: float, advance: Advance) -> tuple[Memory, Curve, tuple[Finding, ...]]:
         """Train with the optimiser's own rate, watched."""
@@ -325,6 +388,22 @@ class _Trial:
                 waiting.append(10 * factor)  # the larger, the better, so far
         return found
 
+    def scale_of_targets(self) -> str:
+        """How large the targets are beside the first predictions, in words; empty where they aren't far larger."""
+        for item in self._first:
+            output, target = item.output, item.target
+            if not (isinstance(target, torch.Tensor) and target.is_floating_point() and target.numel()):
+                continue
+            if isinstance(output, torch.Tensor) and output.is_floating_point():
+                reach, size = float(output.abs().max()), float(target.abs().mean())
+                if size > _FAR_LARGER * max(reach, 1.0):
+                    spread = float(target.float().std(correction=0))
+                    return (
+                        f"the targets (about {float(target.float().mean()):.3g}, deviation {spread:.3g}) lie far from "
+                        f"what the model gives at its start (at most {reach:.3g} in size)"
+                    )
+        return ""
+
     def _is_learnt(self, loss: float) -> bool:
         constant, floor = self._bounds.constant, self._bounds.floor
         if constant is None or floor is None or constant <= floor:
@@ -333,21 +412,24 @@ class _Trial:
 
     def _judged(self, model: torch.nn.Module, curve: Curve, findings: Sequence[Finding] = ()) -> Memory:
         accuracy = attainable = evaluated = None
+        bounds = self._bounds
         if curve.ended != "nonfinite":
             last = run_passes(model, self._batches, looking(self._run), training=False)
             evaluated = mean_loss(last)
             accuracy, attainable = accuracy_over(last)
+            if not all(same_targets(a.target, b.target) for a, b in zip(self._first, last, strict=True)):
+                bounds = Bounds(None, None)  # the model made them, and they have moved with it
         start = sum(float(item.loss) for item in self._first) / len(self._first)
         return judge_memory(
             (start, *curve.losses),
             curve.steps,
-            self._bounds.constant,
-            self._bounds.floor,
+            bounds.constant,
+            bounds.floor,
             accuracy,
             attainable,
             evaluated,
             ascends=any(item.code == "loss.wrong-sign" for item in findings),
-            alike=self._bounds.alike,
+            alike=bounds.alike,
             faulty=not _is_unexplained(findings),
         )
 
@@ -454,7 +536,7 @@ def _check_loss(loss: Any, model: torch.nn.Module) -> None:
         shape = f"a tensor {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise MisconfigurationException(f"the loss must be a tensor with a single number, got {shape}; reduce it")
     trained = [item for item in model.parameters() if item.requires_grad]
-    if loss.requires_grad and all(item is None for item in torch.autograd.grad(loss, trained, allow_unused=True)):
+    if loss.grad_fn is not None and all(item is None for item in torch.autograd.grad(loss, trained, allow_unused=True)):
         raise MisconfigurationException(
             "the loss depends on none of the parameters of the model that is trained, which is a copy; use the model "
             "that `step` is called with, not one from outside"
@@ -493,7 +575,7 @@ def _usable(device: Any) -> torch.device:
 
 def _refused(finding: Finding, seconds: float) -> OverfitResult:
     """The result where the model can't even be run."""
-    sentence = f"not memorised: the model can't be run in training mode, {finding.summary}"
+    sentence = f"not memorised: no step can be taken, as {finding.summary}"
     memory = Memory("not memorised", math.nan, math.nan, 0, None, None, None, None, None, None, sentence)
     return OverfitResult(memory, (), (), (finding,), seconds)
 

@@ -48,6 +48,10 @@ def with_noise(model: nn.Module) -> torch.Tensor:
     return ((model(INPUTS) - torch.randn(12, 1)) ** 2).mean()
 
 
+def with_drawn_target(model: nn.Module) -> torch.Tensor:
+    return F.mse_loss(model(INPUTS), torch.randn(12, 1))
+
+
 def with_weights(model: nn.Module) -> torch.Tensor:
     return ((model(INPUTS) - WISHES) ** 2).mean() + sum((item**2).sum() for item in model.parameters())
 
@@ -60,7 +64,7 @@ def with_two_losses(model: nn.Module) -> torch.Tensor:
     return F.mse_loss(model[0](INPUTS).mean(1, keepdim=True), WISHES) + F.mse_loss(model(INPUTS), WISHES)
 
 
-@pytest.mark.parametrize("step", [with_noise, with_weights, with_two_calls, with_two_losses])
+@pytest.mark.parametrize("step", [with_noise, with_drawn_target, with_weights, with_two_calls, with_two_losses])
 def test_other_losses_are_left_alone(step: Callable[[nn.Module], torch.Tensor]) -> None:
     model = model_of(1)
     found = seen(step, model)

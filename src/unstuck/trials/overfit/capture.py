@@ -21,13 +21,12 @@ from torch.utils._pytree import tree_leaves
 from unstuck.trials.overfit.bounds import in_full_precision
 from unstuck.trials.overfit.training import Pass, Passed
 
-__all__ = ["CapturedLoss", "LossCapture", "inputs_beside", "look", "looking"]
+__all__ = ["CapturedLoss", "LossCapture", "inputs_beside", "look", "looking", "same_targets"]
 
 _NAMES = (
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
-    "gaussian_nll_loss",
     "huber_loss",
     "kl_div",
     "l1_loss",
@@ -110,6 +109,10 @@ def look(step: Callable[[], Any], model: torch.nn.Module, batch: Any) -> Passed:
     loss = _loss_of(result)
     call = capture.only(loss)
     if call is not None:
+        with LossCapture() as again:
+            _loss_of(step())
+        if len(again.calls) != 1 or not same_targets(call.target, again.calls[0].target):
+            return Passed(loss, inputs=batch)  # a target that is drawn anew each time has no floor
         return Passed(loss, call.output, call.target, inputs_beside(call.target, batch), call.loss_fn)
     found = [item for item in calls if not (isinstance(item.output, torch.Tensor) and item.output.numel() == 1)]
     if len(found) != 1 or not isinstance(found[0].output, torch.Tensor):
@@ -123,6 +126,15 @@ def look(step: Callable[[], Any], model: torch.nn.Module, batch: Any) -> Passed:
     if not _follows_from(answered, only.output.detach(), loss.detach()):
         return Passed(loss, inputs=batch)
     return Passed(loss, only.output, None, only.inputs, answered)
+
+
+def same_targets(a: Any, b: Any) -> bool:
+    """Whether two targets hold the same numbers."""
+    first, second = ([item for item in tree_leaves(given) if isinstance(item, torch.Tensor)] for given in (a, b))
+    return len(first) == len(second) and all(
+        one.shape == other.shape and torch.equal(one.detach(), other.detach())
+        for one, other in zip(first, second, strict=True)
+    )
 
 
 def looking(run: Pass) -> Pass:

@@ -83,7 +83,7 @@ def with_loss(model: torch.nn.Module, loss_fn: torch.nn.Module, device: torch.de
     def run(both: Any, batch: Any) -> Passed:
         inputs, target = batch
         output = call_model(both.model, inputs)
-        return Passed(both.loss(output, target), output, target, inputs)
+        return Passed(both.loss(output, target), output, target, inputs, both.loss)
 
     return _ModelAndLoss(model, loss_fn), run
 
