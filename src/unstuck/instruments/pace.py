@@ -64,6 +64,11 @@ class Pace:
         self._steps += left_out
         return left_out + 1
 
+    @property
+    def pause(self) -> int:
+        """Steps to leave out before the next measurement, for those who count them themselves."""
+        return self._countdown
+
     def waits(self) -> bool:
         """Whether nothing is to be measured before the next question; doesn't count as one."""
         return self._countdown > 0
