@@ -26,8 +26,10 @@ PUBLIC: dict[str, set[str]] = {
     },
     "unstuck.errors": {
         "CheckpointError",
+        "IncompleteCheckpointError",
         "MisconfigurationError",
         "MisconfigurationException",
+        "NameClashError",
         "NonFiniteError",
         "RecordError",
         "ScriptError",

@@ -5,7 +5,14 @@ Libraries raise, the command line prints: only :mod:`unstuck.cli` turns an excep
 - :class:`UnstuckError`: root of the tree.
 
   - :class:`MisconfigurationException`: an argument or a combination of arguments can't work (name as in Lightning).
-  - :class:`CheckpointError`: a checkpoint can't be written, read or used (damaged, foreign, of another module).
+
+    - :class:`NameClashError`: two parts of a program use one name (a ``RuntimeError`` too, as in Lightning).
+
+  - :class:`CheckpointError`: a checkpoint can't be written, read or used (damaged, foreign, of another module). It is a
+    ``RuntimeError`` too, which is what torch and Lightning raise where weights don't fit.
+
+    - :class:`IncompleteCheckpointError`: it lacks what is needed (a ``KeyError`` too, as in Lightning).
+
   - :class:`RecordError`: a recording or incident on disk can't be read (truncated, foreign, another version).
   - :class:`NonFiniteError`: a value has turned NaN or infinite in a run that was asked to end there.
   - :class:`ScriptError`: the program that should be run can't be started.
@@ -17,8 +24,10 @@ from __future__ import annotations
 
 __all__ = [
     "CheckpointError",
+    "IncompleteCheckpointError",
     "MisconfigurationError",
     "MisconfigurationException",
+    "NameClashError",
     "NonFiniteError",
     "RecordError",
     "ScriptError",
@@ -44,8 +53,20 @@ class MisconfigurationException(UnstuckError):  # noqa: N818 - the name is Light
 MisconfigurationError = MisconfigurationException
 
 
-class CheckpointError(UnstuckError):
+class NameClashError(MisconfigurationException, RuntimeError):
+    """Two parts of a program use one name, so that one would overwrite the other."""
+
+
+class CheckpointError(UnstuckError, RuntimeError):
     """A checkpoint can't be written, read or used."""
+
+
+class IncompleteCheckpointError(CheckpointError, KeyError):
+    """A checkpoint lacks what is needed."""
+
+    def __str__(self) -> str:
+        # A KeyError would show the message in quotes.
+        return str(self.args[0]) if self.args else ""
 
 
 class NonFiniteError(UnstuckError):

@@ -9,7 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from unstuck.errors import MisconfigurationException
+from unstuck.errors import MisconfigurationException, NameClashError
+from unstuck.trainer.hooks import is_overridden
 
 __all__ = [
     "LoopBounds",
@@ -17,6 +18,7 @@ __all__ = [
     "check_callbacks",
     "check_clipping",
     "check_on_nonfinite",
+    "check_state_keys",
     "checkpoints_last",
     "parse_accumulation",
     "parse_detect_anomaly",
@@ -264,6 +266,24 @@ def check_callbacks(callbacks: list[Any], origin: str) -> None:
             raise TypeError(f"{origin} has the class {callback.__name__} itself; make an object of it.")
         if not any(cls.__name__ == "Callback" for cls in type(callback).__mro__):
             raise TypeError(f"{origin} has {callback!r}, which is no `Callback`.")
+
+
+def check_state_keys(callbacks: list[Any]) -> None:
+    """Checks that the states of callbacks can be told apart in a checkpoint.
+
+    Raises:
+        NameClashError: two that have a state have the same key.
+    """
+    seen = set()
+    for callback in callbacks:
+        if not is_overridden("state_dict", callback):
+            continue
+        if callback.state_key in seen:
+            raise NameClashError(
+                f"Two callbacks would save their state under the key {callback.state_key!r}. Give them other arguments,"
+                f" or override `{type(callback).__name__}.state_key` with what tells them apart."
+            )
+        seen.add(callback.state_key)
 
 
 def checkpoints_last(callbacks: list[Any]) -> list[Any]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from unstuck.errors import MisconfigurationException, NonFiniteError
+from unstuck.errors import NameClashError, NonFiniteError
 from unstuck.messages import rank_zero_info
 from unstuck.trainer.checkpoints.restore import restore_states, restore_training
-from unstuck.trainer.config import check_callbacks, checkpoints_last
+from unstuck.trainer.config import check_callbacks, check_state_keys, checkpoints_last
 from unstuck.trainer.debugging import watched
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
 from unstuck.trainer.interrupts import TerminationRequested
@@ -194,6 +194,7 @@ def _attach_callbacks(run: Run) -> None:
             rank_zero_info(f"Callbacks of the module take the place of the Trainer's: {', '.join(replaced)}.")
         kept = [callback for callback in trainer.callbacks if type(callback) not in types]
         trainer.callbacks = checkpoints_last([*kept, *own])
+        check_state_keys(trainer.callbacks)
     check_callbacks_of_lightning(trainer.callbacks, module)
     for callback in trainer.callbacks:
         callback.log, callback.log_dict = module.log, module.log_dict
@@ -203,7 +204,7 @@ def _log_hyperparameters(run: Run) -> None:
     """Hands the saved hyperparameters of module and data module to the loggers.
 
     Raises:
-        MisconfigurationException: both have the same name with different values.
+        NameClashError: both have the same name with different values.
     """
     if not run.trainer.loggers:
         return
@@ -216,7 +217,7 @@ def _log_hyperparameters(run: Run) -> None:
     for owner in logged:
         for name, value in owner.hparams_initial.items():
             if name in merged and not _same(merged[name], value):
-                raise MisconfigurationException(
+                raise NameClashError(
                     f"The hyperparameter {name!r} of module and data module have different values, so they can't both"
                     " be logged."
                     " Rename one, or save it with `save_hyperparameters(logger=False)`."

@@ -31,6 +31,7 @@ from unstuck.trainer.config import (
     check_clipping,
     check_count,
     check_on_nonfinite,
+    check_state_keys,
     checkpoints_last,
     expand_root_dir,
     parse_accumulation,
@@ -260,6 +261,7 @@ class Trainer:
         self.profiler = profiler
         self.callbacks: list[Any] = as_list(callbacks)
         check_callbacks(self.callbacks, "`Trainer(callbacks=...)`")
+        check_state_keys(self.callbacks)
         self._add_checkpoint_callback(enable_checkpointing)
         self._add_progress_bar(enable_progress_bar)
         self._add_model_summary(enable_model_summary)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unstuck.errors import MisconfigurationException
+from unstuck.errors import NameClashError
 from unstuck.messages import rank_zero_warn
 from unstuck.trainer.checkpoints.files import HYPERPARAMETERS
 from unstuck.trainer.checkpoints.loop_states import Position, position_of, write_loop_states
@@ -74,7 +74,7 @@ def callback_states(callbacks: list[Any]) -> dict[str, Any]:
     """The states of callbacks under their keys.
 
     Raises:
-        MisconfigurationException: two of them have a state under the same key.
+        NameClashError: two of them have a state under the same key.
     """
     states: dict[str, Any] = {}
     for callback in callbacks:
@@ -82,7 +82,7 @@ def callback_states(callbacks: list[Any]) -> dict[str, Any]:
         if not state:
             continue
         if callback.state_key in states:
-            raise MisconfigurationException(
+            raise NameClashError(
                 f"Two callbacks save their state under the key {callback.state_key!r}, so one would overwrite the"
                 f" other. Override `{type(callback).__name__}.state_key` with what tells them apart."
             )

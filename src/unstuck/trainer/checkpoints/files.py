@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import socket
+import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,18 @@ __all__ = [
 
 HYPERPARAMETERS = "hyper_parameters"
 """The key of the module's hyperparameters."""
+# What readers raise at bytes that make no sense to them.
+_OF_DAMAGE = (
+    RuntimeError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AssertionError,
+    struct.error,
+    zipfile.BadZipFile,
+    OSError,
+)
 _TEMPORARY = ".tmp"
 _ARCHIVE = b"PK\x03\x04"
 _CHUNK = 2**20
@@ -285,7 +298,7 @@ def load_file(
                 checkpoint = torch.load(file, map_location=map_location, weights_only=weights_only is not False)
         except pickle.UnpicklingError as error:
             raise _not_plain(file, name, error) from error
-        except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, OSError) as error:
+        except _OF_DAMAGE as error:
             if "map_location" in str(error):
                 raise
             raise _damaged(file, name, error) from error
@@ -345,12 +358,17 @@ def _check_start(file: IO[bytes], name: str) -> None:
     kind = None
     if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < 2**32:
         kind = "a safetensors file; load it with `safetensors.torch.load_file` and `module.load_state_dict`"
-    elif start[:1] in b"{[<#-" or start.startswith(b"version https://git-lfs"):
+    elif _is_text(start):
         kind = f"a text file (it begins with {start[:24]!r})"
     elif start.startswith((b"\x1f\x8b", b"\x89HDF", b"\x89PNG", b"\x93NUMPY", b"BZh", b"GGUF")):
         kind = f"a file of another kind (it begins with {start[:8]!r})"
     if kind is not None:
         raise CheckpointError(f"{name} is no checkpoint but {kind}.")
+
+
+def _is_text(start: bytes) -> bool:
+    """Whether a file begins with readable characters; what torch writes begins with others."""
+    return start[0] < 0x80 and all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in start)
 
 
 def _check_sums(file: IO[bytes]) -> None:
@@ -393,7 +411,9 @@ def _damaged(file: IO[bytes], name: str, error: Exception) -> CheckpointError:
         what = f"is damaged ({size} bytes)"
     else:
         what = f"isn't a file that torch has written ({size} bytes)"
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    # Of these there is only what the reader stumbled over.
+    is_told = str(error) and not isinstance(error, (LookupError, TypeError))
+    reason = str(error).splitlines()[0] if is_told else "its content makes no sense"
     return CheckpointError(f"{name} {what}: {reason}. Use another checkpoint, or copy this one again.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from unstuck.errors import CheckpointError
+from unstuck.errors import IncompleteCheckpointError
 from unstuck.trainer.state import Place, Progress
 
 __all__ = ["Position", "apply_position", "position_of", "read_position", "write_loop_states"]
@@ -184,7 +184,7 @@ def read_position(checkpoint: dict[str, Any], place: str | None) -> Position:
         place: where the fit stood; None where the file doesn't tell, as Lightning's: then it follows from the counters.
 
     Raises:
-        CheckpointError: the counters aren't there.
+        IncompleteCheckpointError: the counters aren't there.
     """
     try:
         fit = checkpoint["loops"]["fit_loop"]
@@ -215,7 +215,7 @@ def read_position(checkpoint: dict[str, Any], place: str | None) -> Position:
             validation_batches_of_epoch=validation["total"]["completed"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
+        raise IncompleteCheckpointError(
             "The checkpoint doesn't tell where its training stood (under 'loops'), so a fit can't go on from it:"
             f" {error!r} is missing. It has {sorted(map(str, checkpoint))} and was written by version"
             f" {checkpoint.get('pytorch-lightning_version')} of Lightning; those of 2.0 and later can be resumed. To"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unstuck.errors import CheckpointError, MisconfigurationException
+from unstuck.errors import CheckpointError, IncompleteCheckpointError, MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.checkpoints.content import OWN_KEY, VERSION_KEY
 from unstuck.trainer.checkpoints.files import load_file
@@ -107,11 +107,12 @@ def restore_training(run: Run, checkpoint: dict[str, Any], path: str) -> Resumpt
         Where the fit goes on.
 
     Raises:
-        CheckpointError: the checkpoint doesn't hold a training, or another one.
+        IncompleteCheckpointError: the checkpoint doesn't hold a training.
+        CheckpointError: it holds another one.
         MisconfigurationException: the fit is at its end already.
     """
     if "optimizer_states" not in checkpoint or "lr_schedulers" not in checkpoint:
-        raise CheckpointError(
+        raise IncompleteCheckpointError(
             f"{path!r} holds only the model, so a fit can't go on from it: optimizer state is missing. It was saved"
             " with `save_weights_only=True` or `weights_only=True`, or by something else than a fit. To begin a new fit"
             f" with its weights use `{type(run.module).__name__}.load_from_checkpoint`."
