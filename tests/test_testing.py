@@ -160,3 +160,69 @@ def test_parameters_of_the_loss_train_too(batch: tuple[torch.Tensor, torch.Tenso
     assert_overfits(model, batch, loss, optimizer)
     assert torch.equal(loss.centres, before)
     assert loss.centres.grad is None
+
+
+def test_no_step_can_be_taken(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    def cut(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(output.detach(), target)
+
+    for assertion in (assert_all_parameters_train, assert_finite_training, assert_overfits):
+        with pytest.raises(AssertionError, match=r"loss.disconnected \(.*test_testing.py:\d+\)"):
+            assertion(network(), batch, cut)
+    other = network()
+    with pytest.raises(MisconfigurationException, match="the model that `step` is called with"):
+        assert_all_parameters_train(
+            network(), batch, step=lambda _, data: nn.functional.cross_entropy(other(data[0]), data[1])
+        )
+    assert all(item.grad is None for item in other.parameters())
+    with pytest.raises(MisconfigurationException, match="reduce it"):
+        assert_finite_training(network(), batch, nn.CrossEntropyLoss(reduction="none"))
+
+
+def test_missing_values_are_the_cause_of_a_training_that_is_not_finite(
+    batch: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    inputs = batch[0].clone()
+    inputs[5, 2] = torch.nan
+    with pytest.raises(AssertionError, match=r"data.nonfinite-input: 1 of 12 samples .* the first is number 5"):
+        assert_finite_training(network(), (inputs, batch[1]), nn.CrossEntropyLoss())
+
+
+def test_batches_must_be_pairs(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    for assertion in (assert_all_parameters_train, assert_finite_training, assert_overfits, assert_loss_at_init_near):
+        with pytest.raises(MisconfigurationException, match="pair of inputs and target, got tuple of 3"):
+            assertion(network(), (*batch, batch[1]), nn.CrossEntropyLoss())
+
+
+class Lookup(nn.Module):
+    """Class numbers and yes or no from a table of ten rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        made = self.table(x)
+        return made, made.argmax(-1), made > 0
+
+
+def test_integers_are_replaced_by_those_of_another_sample() -> None:
+    numbers = torch.full((5, 3), 9)
+    with pytest.raises(MisconfigurationException, match="all samples are the same"):
+        assert_no_batch_mixing(Lookup(), numbers)
+    numbers[0] = 8
+    assert_no_batch_mixing(Lookup(), numbers)
+    assert_no_batch_mixing(Lookup(), numbers, sample=-1)
+    with pytest.raises(MisconfigurationException, match="one of the 5 samples, got 5"):
+        assert_no_batch_mixing(Lookup(), numbers, sample=5)
+    assert_no_batch_mixing(nn.Linear(3, 2), torch.ones(4, 3))
+
+
+def test_outputs_whose_shape_depends_on_the_sample_are_refused() -> None:
+    class Shortened(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, : int(x[:, 0].max())]
+
+    inputs = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [3.0, 1.0, 1.0]])
+    with pytest.raises(MisconfigurationException, match=r"their shapes are \[\(3, 1\)\] instead of \[\(3, 3\)\]"):
+        assert_no_batch_mixing(Shortened(), inputs, sample=2)

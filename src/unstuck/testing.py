@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten_with_path, tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from unstuck.errors import MisconfigurationException
 from unstuck.findings import Finding
@@ -50,7 +50,7 @@ def assert_overfits(
     Raises:
         AssertionError: it can't, or it isn't certain after so many steps; with curve, rates that would, and findings.
     """
-    result = overfit(model, data, loss_fn, optimizer, progress=False, **options)
+    result = overfit(model, data, loss_fn, optimizer, **{"progress": False, **options})
     if not result.memorised:
         raise AssertionError(str(result))
 
@@ -180,41 +180,68 @@ def assert_no_batch_mixing(
 
     Raises:
         AssertionError: names the samples whose output changed.
-        MisconfigurationException: there is only one sample, or no output has the samples along its first dimension.
+        MisconfigurationException: there is only one sample or none that differs, or no output has the samples along its
+            first dimension.
     """
     clone = copied_model(model)[0].train(training)
-    leaves = [leaf for _, leaf in tree_flatten_with_path(inputs)[0] if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    leaves = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor) and leaf.dim()]
     size = leaves[0].shape[0] if leaves else 0
     if size < 2:
         raise MisconfigurationException(f"mixing shows from two samples on, got {size}")
-    at = size // 2 if sample is None else sample
-    other = (at + 1) % size
-
-    def replaced(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or not leaf.dim() or leaf.shape[0] != size:
-            return leaf
-        changed = leaf.clone()
-        changed[at] = leaf[other] if not torch.equal(leaf[at], leaf[other]) else leaf[at] + 1
-        return changed
-
-    before, after = outputs_of(clone, inputs, size), outputs_of(clone, tree_map(replaced, inputs), size)
+    if sample is not None and not -size <= sample < size:
+        raise MisconfigurationException(f"`sample` must be one of the {size} samples, got {sample}")
+    at = (size // 2 if sample is None else sample) % size
+    changed = _with_another_sample(inputs, at, size)
+    before, after = outputs_of(clone, inputs, size), outputs_of(clone, changed, size)
+    if not before:
+        raise MisconfigurationException(f"no output of the model has {size} samples along its first dimension")
+    if [item.shape for item in before] != [item.shape for item in after]:
+        raise MisconfigurationException(
+            f"the outputs can't be compared: with another sample {at} their shapes are "
+            f"{[tuple(item.shape) for item in after]} instead of {[tuple(item.shape) for item in before]}; give inputs "
+            "for which they stay"
+        )
     mixed: set[int] = set()
     for first, second in zip(before, after, strict=True):
         differs = ~torch.isclose(first, second, rtol=1e-4, atol=1e-6, equal_nan=True)
         mixed |= {int(index) for index in differs.reshape(size, -1).any(1).nonzero().flatten()}
-    if not before:
-        raise MisconfigurationException(f"no output of the model has {size} samples along its first dimension")
     mixed.discard(at)
     if mixed:
         raise AssertionError(
             f"sample {at} was replaced, and the outputs of {len(mixed)} other samples changed "
-            f"({_listed([str(index) for index in sorted(mixed)])}): the model mixes the samples of a batch"
+            f"({_listed([str(index) for index in sorted(mixed)])}): the model mixes the samples of a batch (which "
+            "are taken to lie along the first dimension)"
         )
+
+
+def _with_another_sample(inputs: Any, at: int, size: int) -> Any:
+    """The inputs with another sample's values in the place of one.
+
+    Raises:
+        MisconfigurationException: all samples are the same, and hold no numbers that could be changed.
+    """
+    leaves = [item for item in tree_leaves(inputs) if isinstance(item, torch.Tensor) and item.shape[:1] == (size,)]
+    others = [(at + step) % size for step in range(1, size)]
+    donor = next((other for other in others if any(not torch.equal(leaf[at], leaf[other]) for leaf in leaves)), None)
+    if donor is None and not any(leaf.is_floating_point() for leaf in leaves):
+        raise MisconfigurationException("all samples are the same; mixing shows only between different ones")
+
+    def replaced(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.shape[:1] != (size,):
+            return leaf
+        changed = leaf.clone()
+        if donor is not None:
+            changed[at] = leaf[donor]
+        elif leaf.is_floating_point():
+            changed[at] = leaf[at] + 1
+        return changed
+
+    return tree_map(replaced, inputs)
 
 
 def _refuse_failed_pass(seen: Observed) -> None:
     if seen.refused is not None:
-        raise AssertionError(_message("the model can't be run in training mode", [seen.refused]))
+        raise AssertionError(_message("no step can be taken", [seen.refused]))
 
 
 def _is_among(name: str, free: Sequence[str]) -> bool:
@@ -230,5 +257,6 @@ def _message(what: str, findings: Sequence[Finding]) -> str:
     told = []
     for item in findings:
         place = f" ({item.where.file}:{item.where.line})" if item.where.file else ""
-        told.append(f"{item.severity.value} {item.code}{place}: {item.summary} {item.remedy}".rstrip())
+        told.append(f"{item.severity.value} {item.code}{place}: {item.summary}")
+        told += [f"  {item.remedy}"] if item.remedy else []
     return "\n".join([what, *told])

@@ -176,6 +176,8 @@ def generator_of_batches() -> Iterator[Any]:
         ({"data": (torch.randn(2, 3), torch.randn(2, 1)), "loss_fn": nn.MSELoss(reduction="none")}, "single number"),
         ({"data": (torch.randn(2, 3), torch.randn(2, 1)), "loss_fn": nn.MSELoss(), "steps": 0}, "at least 1"),
         ({"data": 3, "loss_fn": nn.MSELoss()}, "got int"),
+        ({"data": TensorDataset(torch.randn(2, 3), torch.randn(2, 1)), "loss_fn": nn.MSELoss()}, "give DataLoader"),
+        ({"data": (torch.randn(0, 3), torch.randn(0, 1)), "loss_fn": nn.MSELoss()}, "batch 0 of `data` has no sample"),
         ({"loss_fn": "mse"}, "`loss_fn` must be a function, got 'mse'"),
         ({"loss_fn": nn.MSELoss}, "the class MSELoss, not an instance of it"),
         ({"step": 3}, "`step` must be a function"),
@@ -367,3 +369,21 @@ def test_a_target_that_moves_with_the_model_leaves_no_floor() -> None:
         Follower(), torch.randn(16, 8), step=lambda model, batch: model(batch), steps=20, sweep=False, progress=False
     )
     assert result.memory.floor is None
+
+
+def test_what_a_module_logs_goes_nowhere() -> None:
+    class Module(unstuck.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(3, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = nn.functional.mse_loss(self.net(batch[0]), batch[1])
+            self.log("loss", loss)
+            return loss
+
+    batch = (torch.randn(4, 3), torch.randn(4, 1))
+    result = unstuck.overfit(
+        Module(), batch, step=lambda model, data: model.training_step(data, 0), steps=5, sweep=False, progress=False
+    )
+    assert result.memory.constant is not None

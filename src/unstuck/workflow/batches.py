@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from unstuck.errors import MisconfigurationException
 from unstuck.trainer.data.loaders import generators_of, without_workers
@@ -34,10 +35,10 @@ def first_batches(data: Any, count: int) -> list[Any]:
     the global random states.
 
     Raises:
-        MisconfigurationException: there is no batch, or what is given can be read only once.
+        MisconfigurationException: there is no batch or an empty one, or what is given can be read only once.
     """
     if is_batch(data):
-        return [data]
+        return _with_samples([data])
     found: list[Any] = []
     with isolate_rng(generators=generators_of([data])):
         for batch in _passed(data):
@@ -46,7 +47,20 @@ def first_batches(data: Any, count: int) -> list[Any]:
                 break
     if not found:
         raise MisconfigurationException(f"`data` gave no batch: got {type(data).__name__}, expected at least one")
-    return found
+    return _with_samples(found)
+
+
+def _with_samples(batches: list[Any]) -> list[Any]:
+    """The batches, none of which is empty.
+
+    Raises:
+        MisconfigurationException: one is.
+    """
+    for index, batch in enumerate(batches):
+        leaves = [item for item in tree_leaves(batch) if isinstance(item, torch.Tensor)]
+        if leaves and all(item.numel() == 0 for item in leaves):
+            raise MisconfigurationException(f"batch {index} of `data` has no sample: {_described(batch)}")
+    return batches
 
 
 def chosen_batches(data: Any, per_class: int) -> list[Any]:
@@ -95,6 +109,11 @@ def _passed(data: Any) -> Iterable[Any]:
     """What to iterate in the place of ``data``, so that it stays as it is."""
     if isinstance(data, DataLoader):
         return without_workers(data)
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        raise MisconfigurationException(
+            f"`data` must be a batch, a list of batches or a loader of batches, got the dataset {type(data).__name__}; "
+            "give DataLoader(dataset, batch_size=32)"
+        )
     if not isinstance(data, Iterable):
         raise MisconfigurationException(
             f"`data` must be a batch, a list of batches or a loader of batches, got {type(data).__name__}"

@@ -37,7 +37,17 @@ from unstuck.workflow.batches import chosen_batches, first_batches
 from unstuck.workflow.overfit_causes import causes_at_hand
 from unstuck.workflow.progress import Advance, steps_shown
 
-__all__ = ["OptimizerOrMaker", "OverfitResult", "copies_of", "device_of", "overfit", "pass_of"]
+__all__ = [
+    "OptimizerOrMaker",
+    "OverfitResult",
+    "RefusalError",
+    "check_pairs",
+    "check_step",
+    "copies_of",
+    "device_of",
+    "overfit",
+    "pass_of",
+]
 
 OptimizerOrMaker = torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 
@@ -190,7 +200,7 @@ def overfit(
     place = device_of(model) if device is None else _usable(device)
     chosen = first_batches(data, batches) if samples_per_class is None else chosen_batches(data, samples_per_class)
     if loss_fn is not None:
-        _check_pairs(chosen)
+        check_pairs(chosen)
     with isolate_rng(), Session.set_aside(), steps_shown("overfitting", steps, progress) as advance:
         chosen = [move_data_to_device(batch, place) for batch in chosen]
         source = loss_fn if loss_fn is not None else step
@@ -199,7 +209,7 @@ def overfit(
             model, run = with_loss(model, loss_fn, place)
         try:
             trial = _Trial(model, optimizer, chosen, run, source, place)
-        except _RefusalError as refusal:
+        except RefusalError as refusal:
             return _refused(refusal.finding, time.monotonic() - begin)
         memory, curve, findings = trial.train(steps, begin + max_seconds, advance)
         rates: list[RateTried] = []
@@ -270,7 +280,7 @@ def _thinned(losses: Sequence[float]) -> list[float]:
     return [*losses[:-1:step], losses[-1]]
 
 
-class _RefusalError(Exception):
+class RefusalError(Exception):
     """No step can be taken."""
 
     def __init__(self, finding: Finding) -> None:
@@ -313,22 +323,9 @@ class _Trial:
         self._device = device
         probe, _ = copies_of(self._model, self._optimizer, self._device)
         for batch in batches:
-            self._check(probe, batch)
+            check_step(probe, batch, run, source)
         self._first = run_passes(probe, batches, looking(run), training=True)
         self._bounds = bounds_over(self._first)
-
-    def _check(self, model: torch.nn.Module, batch: Any) -> None:
-        """Raise where no step can be taken on a batch, with the cause."""
-        try:
-            loss = self._run(model, batch).loss
-        except ValueError as error:
-            refused = norm_of_one(error)
-            if refused is None:
-                raise
-            raise _RefusalError(refused) from error
-        _check_loss(loss, model)
-        if loss.grad_fn is None:
-            raise _RefusalError(_disconnected(self._source))
 
     def train(self, steps: int, deadline: float, advance: Advance) -> tuple[Memory, Curve, tuple[Finding, ...]]:
         """Train with the optimiser's own rate, watched."""
@@ -520,7 +517,12 @@ def _check_counts(steps: int, batches: int, samples_per_class: int | None, max_s
         raise MisconfigurationException(f"`max_seconds` must be positive, got {max_seconds!r}")
 
 
-def _check_pairs(batches: Sequence[Any]) -> None:
+def check_pairs(batches: Sequence[Any]) -> None:
+    """Look whether batches have the form that ``loss_fn`` asks for.
+
+    Raises:
+        MisconfigurationException: one is no pair.
+    """
     for batch in batches:
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             kind = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
@@ -530,13 +532,33 @@ def _check_pairs(batches: Sequence[Any]) -> None:
             )
 
 
-def _check_loss(loss: Any, model: torch.nn.Module) -> None:
-    """A loss must be one number, and depend on the model that was given."""
+def check_step(model: torch.nn.Module, batch: Any, run: Pass, source: Callable[..., Any]) -> None:
+    """Run a pass and look whether a step can be taken on its loss.
+
+    Args:
+        model: a copy.
+        batch: of the data.
+        run: the pass.
+        source: the user's function that gives the loss.
+
+    Raises:
+        RefusalError: no step can be taken, with the cause.
+        MisconfigurationException: the loss isn't a single number, or isn't one of this model.
+    """
+    try:
+        loss = run(model, batch).loss
+    except ValueError as error:
+        refused = norm_of_one(error)
+        if refused is None:
+            raise
+        raise RefusalError(refused) from error
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         shape = f"a tensor {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         raise MisconfigurationException(f"the loss must be a tensor with a single number, got {shape}; reduce it")
+    if loss.grad_fn is None:
+        raise RefusalError(_disconnected(source))
     trained = [item for item in model.parameters() if item.requires_grad]
-    if loss.grad_fn is not None and all(item is None for item in torch.autograd.grad(loss, trained, allow_unused=True)):
+    if all(item is None for item in torch.autograd.grad(loss, trained, allow_unused=True)):
         raise MisconfigurationException(
             "the loss depends on none of the parameters of the model that is trained, which is a copy; use the model "
             "that `step` is called with, not one from outside"

@@ -16,7 +16,7 @@ from unstuck.findings import Finding, Severity
 from unstuck.trials.overfit.bounds import groups_of_equal_inputs
 from unstuck.trials.overfit.training import Passed
 
-__all__ = ["causes_at_hand"]
+__all__ = ["causes_at_hand", "nonfinite_input"]
 
 _FEWEST = 4
 """Samples of a batch below which equal inputs are no sign."""
@@ -38,7 +38,7 @@ def causes_at_hand(
     """
     found = [
         _held_elsewhere(model, optimizer) if memory.verdict != "memorised" else None,
-        _nonfinite(passes),
+        nonfinite_input(passes),
         _constant(passes) if memory.verdict != "memorised" else None,
     ]
     told = [item for item in found if item is not None]
@@ -68,7 +68,8 @@ def _leading(inputs: Any) -> list[torch.Tensor]:
     return [item for item in tree_leaves(inputs) if isinstance(item, torch.Tensor) and item.dim() > 0]
 
 
-def _nonfinite(passes: Sequence[Passed]) -> Finding | None:
+def nonfinite_input(passes: Sequence[Passed]) -> Finding | None:
+    """The first batch whose inputs hold NaN or infinity, and whose loss isn't finite."""
     for index, item in enumerate(passes):
         for values in _leading(item.inputs):
             if not values.is_floating_point() or bool(torch.isfinite(loss := item.loss.detach()).all()):
@@ -80,7 +81,7 @@ def _nonfinite(passes: Sequence[Passed]) -> Finding | None:
                     "data.nonfinite-input",
                     Severity.ERROR,
                     f"{len(samples)} of {values.shape[0]} samples of batch {index} hold NaN or infinity, the first is "
-                    f"number {samples[0]}: the loss is {float(loss):g} before any step",
+                    f"number {samples[0]}: the loss is {float(loss):g}",
                     evidence={"batch": index, "samples": samples[:16]},
                     remedy="clean the data, or replace what is missing",
                     confirmed=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,18 @@ from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trials.overfit.capture import looking
 from unstuck.trials.overfit.copies import copied_model
 from unstuck.trials.overfit.evidence import bounds_over
-from unstuck.trials.overfit.norm_of_one import norm_of_one
-from unstuck.trials.overfit.training import call_model, take_step, with_loss
+from unstuck.trials.overfit.training import Passed, call_model, take_step, with_loss
 from unstuck.workflow.batches import first_batches
-from unstuck.workflow.overfit import OptimizerOrMaker, copies_of, device_of, pass_of
+from unstuck.workflow.overfit import (
+    OptimizerOrMaker,
+    RefusalError,
+    check_pairs,
+    check_step,
+    copies_of,
+    device_of,
+    pass_of,
+)
+from unstuck.workflow.overfit_causes import nonfinite_input
 
 __all__ = ["Observed", "observe", "outputs_of", "score_at_start"]
 
@@ -37,7 +46,7 @@ class Observed:
         without_gradient: parameters that require a gradient and never had one other than zero.
         unchanged: parameters that require a gradient and are as before.
         nonfinite: parameters that hold NaN or infinity at the end.
-        refused: why the model couldn't be run in training mode, None where it could.
+        refused: why no step could be taken, None where it could.
     """
 
     losses: tuple[float, ...]
@@ -85,6 +94,8 @@ def observe(
     """
     run = pass_of(loss_fn, step)
     chosen = first_batches(data, batches)
+    if loss_fn is not None:
+        check_pairs(chosen)
     with isolate_rng(), Session.set_aside():
         if isinstance(loss_fn, torch.nn.Module):
             model, run = with_loss(model, loss_fn, device_of(model))
@@ -93,19 +104,26 @@ def observe(
         before = {name: item.detach().clone() for name, item in named}
         with_gradient: set[str] = set()
         losses = []
+        source = loss_fn if loss_fn is not None else step
+        assert source is not None
         try:
-            with watch(clone, made, budget=0.0) as watching:
-                for index in range(steps):
-                    losses.append(take_step(clone, made, chosen[index % len(chosen)], run))
-                    with_gradient |= {name for name, item in named if item.grad is not None and bool(item.grad.any())}
-        except ValueError as error:
-            refused = norm_of_one(error)
-            if refused is None:
-                raise
-            return Observed(tuple(losses), (refused,), (), (), (), refused)
+            check_step(copied_model(model)[0], chosen[0], run, source)
+        except RefusalError as refusal:
+            return Observed((), (refusal.finding,), (), (), (), refusal.finding)
+        with watch(clone, made, budget=0.0) as watching:
+            for index in range(steps):
+                losses.append(take_step(clone, made, chosen[index % len(chosen)], run))
+                with_gradient |= {name for name, item in named if item.grad is not None and bool(item.grad.any())}
+        findings = watching.findings
+        bad = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
+        if bad is not None:
+            batch = chosen[bad % len(chosen)]
+            inputs = batch[0] if loss_fn is not None else batch
+            cause = nonfinite_input([Passed(torch.tensor(losses[bad]), inputs=inputs)])
+            findings = findings if cause is None else (cause,)
     return Observed(
         tuple(losses),
-        watching.findings,
+        findings,
         tuple(name for name, _ in named if name not in with_gradient),
         tuple(name for name, item in named if torch.equal(item, before[name])),
         tuple(name for name, item in named if not bool(torch.isfinite(item).all())),
@@ -119,6 +137,7 @@ def score_at_start(model: torch.nn.Module, data: Any, loss_fn: Loss) -> tuple[fl
     """
     run = pass_of(loss_fn, None)
     (batch,) = first_batches(data, 1)
+    check_pairs([batch])
     with isolate_rng(), Session.set_aside(), torch.no_grad():
         passed = looking(run)(copied_model(model)[0], batch)
         bounds = bounds_over([passed])

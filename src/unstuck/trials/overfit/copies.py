@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 def copied_model(model: torch.nn.Module) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
-    """A deep copy, and the copies of its parameters by the identity of the originals.
+    """A deep copy, and the copies of its parameters by the identity of the originals. What it logs goes nowhere.
 
     Raises:
         MisconfigurationException: the model can't be copied.
@@ -31,7 +31,14 @@ def copied_model(model: torch.nn.Module) -> tuple[torch.nn.Module, dict[int, tor
         if not twin.is_leaf and name in originals:  # in a scripted module's copy they are results of an operation
             twin.detach_().requires_grad_(originals[name].requires_grad)
         twin.grad = None
+    for module in clone.modules():
+        if hasattr(module, "training_step") and hasattr(module, "log_dict"):
+            vars(module).update(log=_ignore, log_dict=_ignore)  # a copy has no Trainer that would take it
     return clone, {id(item): twins[name] for name, item in originals.items() if name in twins}
+
+
+def _ignore(*arguments: Any, **keywords: Any) -> None:
+    return None
 
 
 def deep_copied(item: Item, *kept: object) -> Item:
