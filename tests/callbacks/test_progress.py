@@ -344,10 +344,10 @@ def test_the_interface_is_lightnings(own: Any, other: Any) -> None:
     assert list(inspect.signature(own.__init__).parameters) == list(inspect.signature(other.__init__).parameters)
 
 
-def test_printing_goes_to_the_bars_console() -> None:
+def test_printing_is_the_programs_own_output(capsys: pytest.CaptureFixture[str]) -> None:
     bar, text = plain_bar()
-    bar.print("a", 1)
-    assert text.getvalue() == "a 1\n"
+    bar.print("a", [1], "[bold]", sep="|", end="!\n", flush=True)
+    assert (text.getvalue(), capsys.readouterr().out) == ("", "a|[1]|[bold]!\n")
     assert isinstance(bar._console(), Console)
 
 

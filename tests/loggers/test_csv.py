@@ -204,3 +204,9 @@ def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write(logger, save_between=True)
     logger.experiment["x"] = logger.experiment.anything(1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_experiment_is_called_as_lightnings(tmp_path: Path) -> None:
+    own, other = CSVLogger(tmp_path / "a").experiment, reference.CSVLogger(tmp_path / "b").experiment
+    assert type(own).__name__ == type(other).__name__
+    assert {name for name in dir(other) if not name.startswith("_")} <= {*dir(own), "metrics_keys"}

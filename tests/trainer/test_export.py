@@ -1,5 +1,6 @@
 """A module's ways out of the training: printing, gathering, ONNX, TorchScript."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,16 @@ def test_gathering_in_one_process_is_lightnings() -> None:
     assert found[0] == found[1]
 
 
-def test_prints_once_with_and_without_a_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    class Talking(base_module(OURS)):  # type: ignore[misc]
-        def on_train_start(self) -> None:
-            self.print("hello", "there")
+@pytest.mark.parametrize("bar", [True, False])
+def test_prints_as_the_builtin_function_does(bar: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for library in (OURS, THEIRS):
 
-    for bar in (True, False):
-        run(OURS, lambda library: Talking(), max_epochs=1, enable_progress_bar=bar)
-        captured = capsys.readouterr()
-        assert (captured.out + captured.err).count("hello there") == 1
+        class Talking(base_module(library)):  # type: ignore[misc]
+            def on_train_start(self) -> None:
+                self.print("hello", [1, {"a": torch.ones(1)}], "[bold]markup[/bold]", sep="|", end="!\n", flush=True)
+                self.trainer.print("[red]there", file=sys.stdout)
+
+        run(library, lambda _, module=Talking: module(), max_epochs=1, enable_progress_bar=bar)
+        printed.append([line for line in capsys.readouterr().out.splitlines() if "hello" in line or "there" in line])
+    assert printed[0] == printed[1] == ["hello|[1, {'a': tensor([1.])}]|[bold]markup[/bold]!", "[red]there"]

@@ -304,7 +304,8 @@ class ModelCheckpoint(Checkpoint):
         """Whether the metric comes from a validation, and one follows at once or there was none yet."""
         if trainer.logbook.logs_in_training(str(self.monitor)):
             return False
-        return trainer.validation_follows or (trainer.enable_validation and self.monitor not in trainer.callback_metrics)
+        comes_later = trainer.enable_validation and self.monitor not in trainer.callback_metrics
+        return trainer.validation_follows or comes_later
 
     def _save_epoch(self, trainer: Trainer) -> None:
         candidates = self._candidates(trainer)

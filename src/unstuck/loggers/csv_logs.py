@@ -16,10 +16,10 @@ from unstuck.loggers.hyperparameters import as_dictionary, write_yaml
 from unstuck.loggers.logger import Logger, rank_zero_experiment
 from unstuck.messages import rank_zero_only, rank_zero_warn
 
-__all__ = ["CSVLogger", "CSVWriter"]
+__all__ = ["CSVLogger", "ExperimentWriter"]
 
 
-class CSVWriter:
+class ExperimentWriter:
     """Writes ``metrics.csv`` and ``hparams.yaml`` of one run.
 
     Rows are appended, so what was saved is never at risk again. Columns are sorted by name; the first row with a new
@@ -118,7 +118,7 @@ class CSVLogger(Logger):
         self._version = version
         self._prefix = prefix
         self._flush_logs_every_n_steps = flush_logs_every_n_steps
-        self._experiment: CSVWriter | None = None
+        self._experiment: ExperimentWriter | None = None
 
     @property
     def name(self) -> str:
@@ -145,10 +145,10 @@ class CSVLogger(Logger):
 
     @property
     @rank_zero_experiment
-    def experiment(self) -> CSVWriter:
+    def experiment(self) -> ExperimentWriter:
         """What writes the files. The first access makes the directory."""
         if self._experiment is None:
-            self._experiment = CSVWriter(self.log_dir)
+            self._experiment = ExperimentWriter(self.log_dir)
         return self._experiment
 
     @rank_zero_only
@@ -166,7 +166,7 @@ class CSVLogger(Logger):
         """
         if self._prefix:
             metrics = {f"{self._prefix}{self.LOGGER_JOIN_CHAR}{name}": value for name, value in metrics.items()}
-        writer: CSVWriter = self.experiment
+        writer: ExperimentWriter = self.experiment
         writer.log_metrics(metrics, step)
         if len(writer.metrics) >= self._flush_logs_every_n_steps:
             writer.save()

@@ -49,6 +49,10 @@ class SingleDeviceStrategy:
         """The module of the run."""
         return self.model
 
+    def connect(self, model: Any) -> None:
+        """Makes a module that of the Trainer before there is a run, so that its checkpoint can be saved."""
+        self.model = model
+
     def backward(self, loss: Tensor, optimizer: Any = None, *args: Any, **kwargs: Any) -> None:
         """Runs the backward pass of a loss (``manual_backward``)."""
         self.run_backward(loss, *args, **kwargs)

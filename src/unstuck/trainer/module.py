@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 from typing_extensions import Self
 
-from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_warn
 from unstuck.trainer.checkpoints.loading import load_module, on_class_only
@@ -272,13 +271,13 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         return pytree.tree_map(gather, data)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Prints in the first process only, above the progress bar."""
+        """Prints in the first process only, as the built-in function does, above the progress bar."""
         if self.trainer.is_global_zero:
             bar = self.trainer.progress_bar_callback
             if bar is not None:
                 bar.print(*args, **kwargs)
             else:
-                console().print(*args, **kwargs)
+                print(*args, **kwargs)  # noqa: T201 - the program's own output
 
     @on_class_only
     def load_from_checkpoint(

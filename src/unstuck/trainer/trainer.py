@@ -12,7 +12,6 @@ import torch
 from torch.optim import Optimizer
 
 from unstuck.callbacks import Callback, ModelCheckpoint, OverfitVerdict, RichModelSummary, RichProgressBar
-from unstuck.console import console
 from unstuck.errors import MisconfigurationException
 from unstuck.loggers import DummyLogger, Logger, configure_loggers
 from unstuck.messages import rank_zero_info, rank_zero_warn, show_messages
@@ -492,10 +491,6 @@ class Trainer:
                 raise TypeError(f"`Trainer.{fn.value}()` needs a module when there was no run before.")
         model = _check_module(model, fn.value)
         before = self._run
-        sources = {
-            stage: find_source(f"{stage}_dataloader", given.get(stage), datamodule, model)
-            for stage in ("train", "val", "test", "predict")
-        }
         assert self._strategy is not None
         self._strategy.model = model
         self.state.fn, self.state.status = fn, TrainerStatus.RUNNING
@@ -505,7 +500,27 @@ class Trainer:
             TrainerFn.TESTING: RunningStage.TESTING,
             TrainerFn.PREDICTING: RunningStage.PREDICTING,
         }[fn]
-        run = Run(
+        run = self._new_run(model, datamodule, given)
+        if before is not None and fn != TrainerFn.FITTING:
+            # What an earlier fit has loaded can still be looked at.
+            run.train = before.train
+        run.validates = (
+            run.val.source.is_defined and is_overridden("validation_step", model) and self.limit_val_batches > 0
+        )
+        self._run = run
+        model.trainer = self
+        if datamodule is not None:
+            datamodule.trainer = self
+        return run
+
+    def _new_run(self, model: Any, datamodule: Any, given: dict[str, Any]) -> Run:
+        """The parts of this Trainer with a module and its data; ``given`` has the loaders that were passed."""
+        sources = {
+            stage: find_source(f"{stage}_dataloader", given.get(stage), datamodule, model)
+            for stage in ("train", "val", "test", "predict")
+        }
+        assert self._strategy is not None
+        return Run(
             trainer=self,
             module=model,
             datamodule=datamodule,
@@ -522,22 +537,11 @@ class Trainer:
             test=StageData(sources["test"]),
             predict=StageData(sources["predict"]),
         )
-        if before is not None and fn != TrainerFn.FITTING:
-            # What an earlier fit has loaded can still be looked at.
-            run.train = before.train
-        run.validates = (
-            sources["val"].is_defined and is_overridden("validation_step", model) and self.limit_val_batches > 0
-        )
-        self._run = run
-        model.trainer = self
-        if datamodule is not None:
-            datamodule.trainer = self
-        return run
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Prints in the first process only."""
+        """Prints in the first process only, as the built-in function does."""
         if self.is_global_zero:
-            console().print(*args, **kwargs)
+            print(*args, **kwargs)  # noqa: T201 - the program's own output
 
     def save_checkpoint(
         self, filepath: str | Path, weights_only: bool | None = None, storage_options: Any = None
@@ -550,20 +554,23 @@ class Trainer:
             storage_options: not available: None.
 
         Raises:
-            AttributeError: there was no run, so no module.
+            AttributeError: there was no run, and no module was connected.
             CheckpointError: the file can't be written; one that was there is untouched.
         """
         if storage_options is not None:
             raise TypeError(
                 "`Trainer.save_checkpoint(storage_options=...)` needs a plugin for checkpoints; there is none."
             )
-        if self._run is None:
+        run, module = self._run, self.lightning_module
+        if module is None:
             raise AttributeError(
                 "`Trainer.save_checkpoint` saves the module of a run. Call `fit`, `validate`, `test` or `predict`"
-                " first."
+                " first, or `trainer.strategy.connect(module)`."
             )
+        if run is None or run.module is not module:
+            run = self._new_run(module, None, {})
         with self.profiler.profile("save_checkpoint"):
-            save_file(build_checkpoint(self._run, bool(weights_only)), keep_finite(self._run.module, filepath))
+            save_file(build_checkpoint(run, bool(weights_only)), keep_finite(module, filepath))
 
     @contextmanager
     def init_module(self, empty_init: bool | None = None) -> Iterator[None]:

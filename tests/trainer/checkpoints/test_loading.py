@@ -414,3 +414,15 @@ def test_lightnings_checkpoint_callback_saves_here(tmp_path: Path) -> None:
     ]
     trainer.validate(Scores(3, 2), loader(8, shuffle=False), ckpt_path="best", verbose=False)
     assert trainer.ckpt_path == saver.best_model_path == str(tmp_path / "epoch=1-step=12.ckpt")
+
+
+def test_module_that_is_only_connected_can_be_saved(tmp_path: Path) -> None:
+    """The way to a checkpoint without a run that programs for Lightning know."""
+    trainer, module = unstuck.Trainer(**QUIET), Net(3, 2)
+    trainer.strategy.connect(module)
+    assert trainer.lightning_module is module
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    loaded = Net.load_from_checkpoint(tmp_path / "a.ckpt")
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), module.parameters(), strict=True))
+    checkpoint = torch.load(tmp_path / "a.ckpt")
+    assert (checkpoint["epoch"], checkpoint["global_step"], checkpoint["optimizer_states"]) == (0, 0, [])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from unstuck.callbacks.callback import Callback
-from unstuck.console import console
 from unstuck.messages import rank_zero_warn
 
 if TYPE_CHECKING:
@@ -107,13 +106,8 @@ class ProgressBar(Callback):
         raise NotImplementedError
 
     def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print without destroying the bar.
-
-        Args:
-            args: joined by spaces.
-            kwargs: for rich's ``Console.print``.
-        """
-        console().print(*args, **kwargs)
+        """Print without destroying the bar. The arguments are those of the built-in function."""
+        print(*args, **kwargs)  # noqa: T201 - the program's own output
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Keep the trainer; no bar but on rank 0."""

@@ -88,10 +88,6 @@ class RichProgressBar(ProgressBar):
         """Return rich's columns for the bars. Override it to show others."""
         return default_columns(self.theme)
 
-    def print(self, *args: Any, **kwargs: Any) -> None:
-        """Print above the bars."""
-        self._console().print(*args, **kwargs)
-
     # Hooks.
 
     def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -174,7 +174,8 @@ class TQDMProgressBar(ProgressBar):
         if bar is None:
             super().print(*args, sep=sep, **kwargs)
         else:
-            bar.write(sep.join(map(str, args)), **{"file": sys.stderr, **kwargs})
+            kwargs.pop("flush", None)
+            bar.write(sep.join(map(str, args)), **kwargs)
 
     # Hooks.
 
