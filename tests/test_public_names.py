@@ -29,6 +29,7 @@ PUBLIC: dict[str, set[str]] = {
         "IncompleteCheckpointError",
         "MisconfigurationError",
         "MisconfigurationException",
+        "MissingHyperparametersError",
         "NameClashError",
         "NonFiniteError",
         "RecordError",

@@ -12,6 +12,7 @@ Libraries raise, the command line prints: only :mod:`unstuck.cli` turns an excep
     ``RuntimeError`` too, which is what torch and Lightning raise where weights don't fit.
 
     - :class:`IncompleteCheckpointError`: it lacks what is needed (a ``KeyError`` too, as in Lightning).
+    - :class:`MissingHyperparametersError`: it lacks arguments of the module (a ``TypeError`` too, as in Lightning).
 
   - :class:`RecordError`: a recording or incident on disk can't be read (truncated, foreign, another version).
   - :class:`NonFiniteError`: a value has turned NaN or infinite in a run that was asked to end there.
@@ -27,6 +28,7 @@ __all__ = [
     "IncompleteCheckpointError",
     "MisconfigurationError",
     "MisconfigurationException",
+    "MissingHyperparametersError",
     "NameClashError",
     "NonFiniteError",
     "RecordError",
@@ -67,6 +69,10 @@ class IncompleteCheckpointError(CheckpointError, KeyError):
     def __str__(self) -> str:
         # A KeyError would show the message in quotes.
         return str(self.args[0]) if self.args else ""
+
+
+class MissingHyperparametersError(CheckpointError, TypeError):
+    """A checkpoint lacks arguments that its module or data module can't be made without."""
 
 
 class NonFiniteError(UnstuckError):

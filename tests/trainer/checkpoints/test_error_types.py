@@ -13,7 +13,7 @@ import torch
 import unstuck
 from tests.trainer.side_by_side import OURS, QUIET, THEIRS, Library, base_module, loader
 from unstuck.callbacks import EarlyStopping
-from unstuck.errors import CheckpointError, IncompleteCheckpointError, NameClashError
+from unstuck.errors import CheckpointError, IncompleteCheckpointError, MissingHyperparametersError, NameClashError
 
 LIBRARIES = pytest.mark.parametrize("library", [OURS, THEIRS], ids=lambda library: library.name)
 
@@ -90,6 +90,26 @@ def test_hyperparameters_of_one_name(library: Library, tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         with pytest.raises(RuntimeError, match="width"):
             made.fit(Module(), datamodule=Data())
+
+
+@LIBRARIES
+def test_arguments_that_nobody_saved(library: Library, tmp_path: Path) -> None:
+    class Needs(base_module(library)):  # type: ignore[misc]
+        def __init__(self, width: int) -> None:
+            super().__init__()
+
+    fit(library, Needs(3)).save_checkpoint(tmp_path / "x.ckpt")
+    with pytest.raises(TypeError, match="width") as caught:
+        Needs.load_from_checkpoint(tmp_path / "x.ckpt")
+    assert library is THEIRS or isinstance(caught.value, MissingHyperparametersError)
+
+
+@LIBRARIES
+@pytest.mark.parametrize("keywords", [{}, {"fast_dev_run": True}], ids=str)
+def test_best_before_anything_was_saved(library: Library, keywords: dict[str, Any]) -> None:
+    made = trainer(library, enable_checkpointing=True, **keywords)
+    with pytest.raises(ValueError, match="best"):
+        made.validate(base_module(library)(), loader(), ckpt_path="best")
 
 
 def test_text_is_told_from_a_checkpoint(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from unstuck.errors import CheckpointError
+from unstuck.errors import MissingHyperparametersError
 from unstuck.trainer.checkpoints.files import filesystem_of, load_file
 from unstuck.trainer.checkpoints.restore import load_weights
 from unstuck.trainer.hooks import is_overridden
@@ -133,7 +133,7 @@ def _make(cls: Any, checkpoint: dict[str, Any], given: Mapping[str, Any], path: 
         ]
         if not required:
             raise
-        raise CheckpointError(
+        raise MissingHyperparametersError(
             f"{cls.__name__} needs the arguments {', '.join(map(repr, required))}, which aren't among the"
             f" hyperparameters of {_name(path)!r} ({sorted(map(str, saved)) or 'it has none'}). Pass them to"
             " `load_from_checkpoint`, and call `self.save_hyperparameters()` in `__init__` to have them saved."

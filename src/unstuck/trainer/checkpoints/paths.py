@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.checkpoints.files import newest
 
@@ -37,7 +36,7 @@ def select_path(
 
     Raises:
         ValueError: "best" without a callback that could know it, or "hpc".
-        MisconfigurationException: "best", but nothing was saved.
+        ValueError: "best", but nothing was saved.
     """
     call = f"`Trainer.{method}(ckpt_path={(str(ckpt_path) if isinstance(ckpt_path, Path) else ckpt_path)!r})`"
     if ckpt_path is None:
@@ -78,8 +77,8 @@ def _require_best(callbacks: list[Any], call: str, fast_dev_run: bool) -> str:
     if best:
         return str(best)
     if fast_dev_run:
-        raise MisconfigurationException(f"{call}: a dry run (`fast_dev_run`) saves no checkpoint. Pass a path.")
-    raise MisconfigurationException(
+        raise ValueError(f"{call}: a dry run (`fast_dev_run`) saves no checkpoint. Pass a path.")
+    raise ValueError(
         f"{call}: nothing was saved yet that could be the best. Run a fit first, with"
         f" `{type(callbacks[0]).__name__}(save_top_k=...)` other than 0."
     )
