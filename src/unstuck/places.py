@@ -17,6 +17,7 @@ __all__ = [
     "INTERCEPTORS",
     "CallKey",
     "Frame",
+    "add_own_file",
     "add_user_root",
     "call_key",
     "display_path",
@@ -48,12 +49,19 @@ INTERCEPTORS = {"__torch_function__", "__torch_dispatch__"}
 
 _INSTALLED = _installed_roots()
 _user_roots: list[str] = []
+_own_files: set[str] = set()
 
 
 def add_user_root(root: str) -> None:
     """Count ``root``, a file or every file below a folder, as the user's, although it is installed (``run -m``)."""
     path = os.path.abspath(root)
     _user_roots.append(path if os.path.isfile(path) else os.path.join(path, ""))
+    is_user_file.cache_clear()
+
+
+def add_own_file(path: str) -> None:
+    """Don't count a file as the user's: the script in a folder of programs that starts our command line."""
+    _own_files.add(os.path.abspath(path))
     is_user_file.cache_clear()
 
 
@@ -64,6 +72,8 @@ def is_user_file(file: str) -> bool:
     if file.startswith("<"):
         return file.startswith("<ipython-input")
     path = os.path.abspath(file)
+    if path in _own_files:
+        return False
     if any(path.startswith(root) for root in _user_roots):
         return True
     return not any(path.startswith(root) for root in _INSTALLED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import click
 import unstuck
 from unstuck.console import console
 from unstuck.errors import UnstuckError
+from unstuck.places import add_own_file
 
 __all__ = ["run_command_line"]
 
@@ -18,6 +20,7 @@ def run_command_line() -> int:
     """Run the command that ``sys.argv`` asks for; return the exit status."""
     from unstuck.cli.launcher.supervisor import Ended, end_alike
 
+    add_own_file(sys.argv[0])
     try:
         status = _unstuck.main(prog_name="unstuck", standalone_mode=False)
     except click.ClickException as error:
@@ -127,14 +130,20 @@ def _run(
 
 
 @_unstuck.command("doctor", options_metavar="[OPTIONS]")
-@click.option("--steps", type=click.IntRange(min=1), default=200, show_default=True, help="Steps of a training.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Training steps of the overfit test and of the real run.",
+)
 @click.option("--batches", type=click.IntRange(min=1), default=1, show_default=True, help="Batches to overfit.")
 @click.option(
     "--max-seconds",
     type=click.FloatRange(min=0.0, min_open=True),
     default=60.0,
     show_default=True,
-    help="For each step of the workflow.",
+    help="For each training.",
 )
 @click.option(
     "--json",
@@ -152,7 +161,8 @@ def _run(
     type=click.Choice(["error", "warning", "never"]),
     default="error",
     show_default=True,
-    help="Exit with 3 for findings as bad as this, or worse.",
+    help="Exit with 3 for findings as bad as this, or worse. A failed check counts as an error, one to look at as a "
+    "warning.",
 )
 @click.option("--quiet", is_flag=True, help="Print nothing; the reports are written all the same.")
 @click.argument("target")
@@ -169,10 +179,20 @@ def _doctor(
     """Examine a program: dry run, overfit test, gradients, numbers, a short real run; ends where a cause is certain.
 
     TARGET is file.py:callable or package.module:callable. The callable builds and returns a LightningModule with its
-    loaders or datamodule, or (model, loader, loss_fn, optimizer); it is called anew for every step.
+    loaders or datamodule, or (model, loader, loss_fn, optimizer); it is called anew for every check.
+
+    \b
+    Exit codes:
+      0    nothing was found and no check failed (what is to be looked at, or
+           could not be judged, is said in the closing line)
+      1    the program raised an exception or ended itself
+      2    an option or the target can't work; nothing was examined
+      3    something was found, or a check failed (see --fail-on)
+      4    unstuck itself failed, and else nothing was found
+      130  ended by Ctrl-C (signal SIGINT)
     """
     from unstuck.cli.doctor import DoctorOptions, doctor
-    from unstuck.workflow.doctor.steps import Plan
+    from unstuck.workflow.doctor.outcome import Plan
 
     plan = Plan(steps=steps, batches=batches, max_seconds=max_seconds)
     return doctor(DoctorOptions(target=target, plan=plan, json_file=json_file, out=out, fail_on=fail_on, quiet=quiet))
@@ -208,7 +228,13 @@ def _report(path: Path) -> int:
     The recording of a run that was killed before it could report is judged now.
     """
     from unstuck.cli.saved import saved_report
+    from unstuck.report.examination import examination_lines, is_examination
     from unstuck.report.terminal import show
 
-    show(saved_report(path))
+    report = saved_report(path)
+    if not is_examination(report):
+        show(report)
+        return 0
+    for line in examination_lines(report):
+        console().print(line, soft_wrap=True)
     return 0

@@ -51,7 +51,7 @@ def watched(run: Run) -> Iterator[None]:
     try:
         with ExitStack() as around:
             if session is not None:
-                around.enter_context(session.describing(lambda: _position(run)))
+                around.enter_context(session.describing(run.module, lambda: _position(run)))
             elif fits and run.module.automatic_optimization:
                 run.watcher = dropper = NonfiniteWatcher(run, desk)
             elif fits:

@@ -18,10 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["LRFinder", "RisingRate", "rates"]
+__all__ = ["FEWEST_STEPS", "SKIPPED_FIRST", "LRFinder", "RisingRate", "rates"]
 
 SMOOTHING = 0.98
 """Weight of the past in the moving average of the loss, which is corrected for its start as Lightning corrects it."""
+
+SKIPPED_FIRST, SKIPPED_LAST = 10, 1
+"""Points of a test that don't count for a suggestion."""
+
+FEWEST_STEPS = SKIPPED_FIRST + SKIPPED_LAST + 2
+"""A slope needs two points."""
 
 
 def rates(mode: str, min_lr: float, max_lr: float, num_training: int) -> list[float]:
@@ -57,7 +63,7 @@ class LRFinder:
         self.results: dict[str, list[float]] = {"lr": [], "loss": []}
         self._optimal_idx: int | None = None
 
-    def suggestion(self, skip_begin: int = 10, skip_end: int = 1) -> float | None:
+    def suggestion(self, skip_begin: int = SKIPPED_FIRST, skip_end: int = SKIPPED_LAST) -> float | None:
         """The rate at which the loss falls fastest per unit of the rate.
 
         Args:
@@ -128,6 +134,9 @@ class RisingRate(Callback):
     Args:
         finder: where the results go.
         early_stop_threshold: times the lowest smoothed loss; None to go on to the end.
+
+    Attributes:
+        has_exploded: whether that has ended the test.
     """
 
     def __init__(self, finder: LRFinder, early_stop_threshold: float | None) -> None:
@@ -136,6 +145,7 @@ class RisingRate(Callback):
         self._rates = rates(finder.mode, finder.lr_min, finder.lr_max, finder.num_training)
         self._average = 0.0
         self._lowest = math.inf
+        self.has_exploded = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Schedules of the module's own would move the rate as well."""
@@ -165,6 +175,6 @@ class RisingRate(Callback):
         self._finder.results["lr"].append(self._rates[min(taken, len(self._rates)) - 1])
         self._finder.results["loss"].append(smoothed)
         if self._threshold is not None and taken > 1 and smoothed > self._threshold * self._lowest:
-            trainer.should_stop = True
+            trainer.should_stop = self.has_exploded = True
         if smoothed < self._lowest or taken == 1:
             self._lowest = smoothed

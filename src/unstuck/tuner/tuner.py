@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.trainer import Trainer
 from unstuck.tuner.batch_size import free_memory, is_out_of_memory, largest_size
-from unstuck.tuner.lr_finder import LRFinder, RisingRate
+from unstuck.tuner.lr_finder import FEWEST_STEPS, SKIPPED_FIRST, LRFinder, RisingRate
 from unstuck.tuner.trial import copied_module, run_trial
 
 __all__ = ["Tuner"]
@@ -46,6 +47,9 @@ class Tuner:
     ) -> LRFinder | None:
         """Train a copy of the module for some steps with a rising rate.
 
+        It ends after ``num_training`` steps, where the loss explodes, or, as in Lightning, after the Trainer's
+        ``max_epochs``, whichever comes first; a warning tells of the last.
+
         Args:
             model: the module; nothing but its rate attribute is changed.
             train_dataloaders: training data, or a data module.
@@ -53,9 +57,9 @@ class Tuner:
             dataloaders: not used by ``fit``.
             datamodule: a data module.
             method: ``fit`` is the only one.
-            min_lr: first rate.
-            max_lr: last rate.
-            num_training: steps.
+            min_lr: first rate, positive.
+            max_lr: last rate, larger than the first.
+            num_training: steps. For a suggestion 13 are needed: the first 10 and the last don't count.
             mode: ``exponential`` or ``linear``.
             early_stop_threshold: end where the smoothed loss is so many times the lowest; None: never.
             update_attr: write the suggestion into the module's attribute.
@@ -65,7 +69,8 @@ class Tuner:
             The results; None with ``fast_dev_run``.
 
         Raises:
-            MisconfigurationException: another method, several optimisers, a mode that doesn't exist.
+            MisconfigurationException: another method, several optimisers, a mode that doesn't exist, rates that don't
+                rise, no step.
             AttributeError: ``update_attr``, and the module has no such attribute.
         """
         if method != "fit":
@@ -76,17 +81,26 @@ class Tuner:
         name = _rate_attribute(model, attr_name) if update_attr else None
         data = _data_of(method, train_dataloaders, val_dataloaders, dataloaders, datamodule)
         finder = LRFinder(mode, min_lr, max_lr, num_training)
+        _check_range(min_lr, max_lr, num_training)
         clone = copied_module(model, self._trainer)
         if name is not None:
             _set_attribute(clone, name, min_lr)
-        run_trial(
+        rising = RisingRate(finder, early_stop_threshold)
+        trial = run_trial(
             self._trainer,
             clone,
             data,
             "fit",
             max_steps=num_training,
-            callbacks=[RisingRate(finder, early_stop_threshold)],
+            max_epochs=self._trainer.max_epochs,
+            callbacks=[rising],
         )
+        if trial.global_step < num_training and not rising.has_exploded:
+            rank_zero_warn(
+                f"The learning rate finder has taken {trial.global_step} of {num_training} steps, up to the rate "
+                f"{finder.results['lr'][-1] if finder.results['lr'] else min_lr:.3g}, since the Trainer's "
+                f"`max_epochs={self._trainer.max_epochs}` end there. Give it more epochs, or fewer `num_training`."
+            )
         if name is not None:
             suggested = finder.suggestion()
             if suggested is not None:
@@ -131,7 +145,8 @@ class Tuner:
             The size; None with ``fast_dev_run``.
 
         Raises:
-            MisconfigurationException: loaders were given, no such attribute, or a mode that doesn't exist.
+            MisconfigurationException: loaders were given, no such attribute, a mode that doesn't exist, or numbers
+                that are out of bounds.
             ValueError: a method that doesn't exist.
         """
         _check_method(method)
@@ -142,6 +157,7 @@ class Tuner:
             )
         if mode not in ("power", "binsearch"):
             raise MisconfigurationException(f"`mode` must be 'power' or 'binsearch', got {mode!r}")
+        _check_search(steps_per_trial, init_val, max_trials, margin, max_val)
         if self._trainer.fast_dev_run:
             rank_zero_warn("`fast_dev_run` is on: the batch size is not scaled.")
             return None
@@ -175,6 +191,30 @@ class Tuner:
                 _set_attribute(item, batch_arg_name, found)
         rank_zero_info(f"Batch size set to {found}")
         return found
+
+
+def _check_range(min_lr: float, max_lr: float, num_training: int) -> None:
+    """Refuse rates between which nothing rises, and a test without a step; warn of one that can suggest nothing."""
+    if not 0.0 < min_lr < max_lr < math.inf:
+        raise MisconfigurationException(
+            f"the rate must rise from a positive `min_lr` to a larger `max_lr`, got {min_lr!r} and {max_lr!r}"
+        )
+    if isinstance(num_training, bool) or not isinstance(num_training, int) or num_training < 1:
+        raise MisconfigurationException(f"`num_training` must be a whole number of at least 1, got {num_training!r}")
+    if num_training < FEWEST_STEPS:
+        rank_zero_warn(
+            f"`num_training={num_training}` can't give a suggestion: the first {SKIPPED_FIRST} losses and the last "
+            f"don't count, and two more are needed. Give at least {FEWEST_STEPS}, or ask `suggestion` to skip fewer."
+        )
+
+
+def _check_search(steps_per_trial: int, init_val: int, max_trials: int, margin: float, max_val: int) -> None:
+    named = {"steps_per_trial": steps_per_trial, "init_val": init_val, "max_trials": max_trials, "max_val": max_val}
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise MisconfigurationException(f"`{name}` must be a whole number of at least 1, got {value!r}")
+    if not 0.0 <= margin < 1.0:
+        raise MisconfigurationException(f"`margin` must be a share of at least 0 and less than 1, got {margin!r}")
 
 
 def _limits(method: str, steps: int) -> dict[str, Any]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from unstuck.workflow.doctor.examine import Examination, examine
+from unstuck.workflow.doctor.examine import Examination, examine, unbuildable
 
-__all__ = ["Examination", "examine"]
+__all__ = ["Examination", "examine", "unbuildable"]

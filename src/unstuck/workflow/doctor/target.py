@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,12 +18,27 @@ from unstuck.errors import MisconfigurationException
 from unstuck.places import add_user_root
 from unstuck.trainer.module import LightningModule
 
-__all__ = ["Patient", "load_target", "patient_of"]
+__all__ = ["Patient", "Plain", "TargetError", "load_target", "patient_of"]
 
 _FORMS = (
     "a LightningModule, (LightningModule, train loader), (LightningModule, train loader, validation loader), "
-    "(LightningModule, datamodule), or (model, loader, loss_fn, optimizer) with a validation loader after it or not"
+    "(LightningModule, datamodule), each with a dictionary of Trainer settings after it or not, or (model, loader, "
+    "loss_fn, optimizer) with a validation loader after it or not"
 )
+_SETTINGS = (
+    "accelerator",
+    "accumulate_grad_batches",
+    "gradient_clip_algorithm",
+    "gradient_clip_val",
+    "inference_mode",
+    "precision",
+    "use_distributed_sampler",
+)
+"""Settings of a Trainer that belong to how a program trains, and not to how long it is examined."""
+
+
+class TargetError(MisconfigurationException):
+    """What the command line names isn't something that can be examined."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class Patient:
         val: validation loader, the same.
         datamodule: a LightningDataModule.
         plain: model, loader, loss function and optimiser, where that is what the callable returned.
+        settings: of the Trainer: precision, clipping, accumulation.
     """
 
     module: Any
@@ -43,6 +59,13 @@ class Patient:
     val: Any = None
     datamodule: Any = None
     plain: tuple[torch.nn.Module, Any, Callable[[Any, Any], torch.Tensor], torch.optim.Optimizer] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The user's module, without what makes a LightningModule of it."""
+        found: torch.nn.Module = self.module if self.plain is None else self.plain[0]
+        return found
 
     @property
     def validates(self) -> bool:
@@ -75,13 +98,22 @@ class Plain(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         """The loss of a batch."""
-        return self._pass(self.model, batch).loss
+        return self._loss(batch)
 
     def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         """The loss of a batch, logged as ``val_loss``."""
-        loss = self._pass(self.model, batch).loss
+        loss = self._loss(batch)
         self.log("val_loss", loss)
         return loss
+
+    def _loss(self, batch: Any) -> torch.Tensor:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            kind = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
+            raise MisconfigurationException(
+                "with (model, loader, loss_fn, optimizer) batches must be pairs of inputs and target, got "
+                f"{kind}; for batches of another form return a LightningModule"
+            )
+        return self._pass(self.model, batch).loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The one that was given."""
@@ -92,27 +124,23 @@ def load_target(target: str) -> Callable[[], Any]:
     """The callable that ``file.py:callable`` or ``package.module:callable`` names.
 
     Raises:
-        MisconfigurationException: there is no such file, module or callable.
+        TargetError: there is no such file, module or callable.
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
-        raise MisconfigurationException(
-            f"the target must be file.py:callable or package.module:callable, got {target!r}"
-        )
+        raise TargetError(f"the target must be file.py:callable or package.module:callable, got {target!r}")
     module = _from_file(Path(place)) if place.endswith(".py") else _from_path(place)
     found: Any = getattr(module, name, None)
     if not callable(found):
         have = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise MisconfigurationException(
-            f"{place} has no callable {name!r}; it has: {', '.join(sorted(have)[:12]) or 'none'}"
-        )
+        raise TargetError(f"{place} has no callable {name!r}; it has: {', '.join(sorted(have)[:12]) or 'none'}")
     build: Callable[[], Any] = found
     return build
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise MisconfigurationException(f"can't find the file {path}")
+        raise TargetError(f"can't find the file {path}")
     folder = str(path.parent.absolute())
     if folder not in sys.path:
         sys.path.insert(0, folder)  # as python does for a script
@@ -134,7 +162,7 @@ def _from_path(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not name.startswith(error.name):
             raise
-        raise MisconfigurationException(f"can't find the module {name!r}: {error}") from error
+        raise TargetError(f"can't find the module {name!r}: {error}") from error
     if module.__file__:
         add_user_root(module.__file__)
     return module
@@ -144,30 +172,48 @@ def patient_of(built: Any) -> Patient:
     """What a target's callable has returned.
 
     Raises:
-        MisconfigurationException: it is none of the forms.
+        TargetError: it is none of the forms.
     """
     parts = list(built) if isinstance(built, (tuple, list)) else [built]
     if parts and _is_lightning(parts[0]):
-        return _lightning(parts)
+        settings = (
+            parts.pop() if len(parts) > 1 and isinstance(parts[-1], dict) and set(parts[-1]) <= {*_SETTINGS} else {}
+        )
+        return _lightning(parts, dict(settings))
     if len(parts) in (4, 5) and isinstance(parts[0], torch.nn.Module) and isinstance(parts[3], torch.optim.Optimizer):
-        model, loader, loss_fn, optimizer = parts[:4]
-        val = parts[4] if len(parts) == 5 else None
+        model, _, loss_fn, optimizer = parts[:4]
+        loader, val = _loader(parts[1]), _loader(parts[4]) if len(parts) == 5 else None
         return Patient(Plain(model, loss_fn, optimizer), loader, val, plain=(model, loader, loss_fn, optimizer))
-    raise MisconfigurationException(f"the target must return {_FORMS}; got {_described(parts, built)}")
+    raise TargetError(f"the target must return {_FORMS}; got {_described(parts, built)}")
 
 
-def _lightning(parts: list[Any]) -> Patient:
+class _Batches:
+    """A list of batches as a loader; to a Trainer a list is several loaders."""
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def _loader(given: Any) -> Any:
+    return _Batches(given) if isinstance(given, (list, tuple)) else given
+
+
+def _lightning(parts: list[Any], settings: dict[str, Any]) -> Patient:
     if len(parts) == 1:
-        return Patient(parts[0])
+        return Patient(parts[0], settings=settings)
     if len(parts) == 2:
         if hasattr(parts[1], "train_dataloader"):
-            return Patient(parts[0], datamodule=parts[1])
-        return Patient(parts[0], parts[1])
+            return Patient(parts[0], datamodule=parts[1], settings=settings)
+        return Patient(parts[0], parts[1], settings=settings)
     if len(parts) == 3:
-        return Patient(parts[0], parts[1], parts[2])
-    raise MisconfigurationException(
-        f"the target must return {_FORMS}; got a LightningModule with {len(parts) - 1} more"
-    )
+        return Patient(parts[0], parts[1], parts[2], settings=settings)
+    raise TargetError(f"the target must return {_FORMS}; got a LightningModule with {len(parts) - 1} more")
 
 
 def _is_lightning(item: Any) -> bool:

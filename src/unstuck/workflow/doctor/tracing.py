@@ -1,0 +1,107 @@
+"""One step of a program, operation by operation, and the shapes of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from unstuck.callbacks.callback import Callback
+from unstuck.diagnosis.remedies import advise
+from unstuck.findings import Finding, Severity, Where
+from unstuck.trainer.data.transfer import move_data_to_device
+from unstuck.trials.tracing import OpTrace
+
+__all__ = ["Shapes", "TracedStep"]
+
+
+class Shapes(Callback):
+    """Notes the types and shapes of the tensors of the first batch."""
+
+    told = "unknown form"
+    samples = 0
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Look at the first batch."""
+        if batch_idx == 0:
+            leaves = [item for item in tree_leaves(batch) if isinstance(item, torch.Tensor)]
+            shapes = [
+                f"{str(item.dtype).removeprefix('torch.')} {'x'.join(map(str, item.shape)) or 'scalar'}"
+                for item in leaves[:6]
+            ]
+            self.told = ", ".join(shapes) or "no tensors"
+            self.samples = next((item.shape[0] for item in leaves if item.dim()), 0)
+
+
+class TracedStep(Callback):
+    """Traces the forward and backward passes of one batch and asks where a non-finite value came from.
+
+    In manual optimisation it is all of the step, updates included.
+
+    Args:
+        model: whose modules and parameters are named.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.ops = 0
+        self.finding: Finding | None = None
+        self.failures: tuple[str, ...] = ()
+        self._model = model
+        self._trace: OpTrace | None = None
+        self._losses: list[torch.Tensor] = []
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Begin."""
+        if batch_idx == 0:
+            batch = move_data_to_device(batch, pl_module.device)
+            self._trace = OpTrace(models={"model": self._model}, batch=batch)
+            self._trace.__enter__()
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
+        """Keep the loss."""
+        self._losses.append(loss)
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Gradients are complete."""
+        if pl_module.automatic_optimization:
+            self._close(ask=True)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """All of the step is done."""
+        self._close(ask=True)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Leave torch as it was found."""
+        self._close(ask=False)
+
+    def _close(self, ask: bool) -> None:
+        trace, self._trace = self._trace, None
+        if trace is None:
+            return
+        trace.__exit__(None, None, None)
+        self.ops, self.failures = trace.ops, tuple(f"tracing: {item}" for item in trace.failures[:4])
+        if not ask:
+            return
+        parameters = list(self._model.parameters())
+        origin = trace.origin_of(*self._losses) or trace.origin_of_gradient(*parameters)
+        if origin is None:
+            return
+        advice = advise(origin)
+        last = origin.chain[-1] if origin.chain else None
+        self.finding = Finding(
+            code="data.nonfinite-input" if origin.leaf == "batch" else f"numerics.nonfinite-{origin.phase}",
+            severity=Severity.ERROR,
+            summary=advice.summary,
+            where=Where(
+                file=last.file if last else None,
+                line=last.line if last else None,
+                step=0,
+                batch=0,
+                sample=origin.sample,
+                module=origin.module,
+                op=origin.op,
+                chain=origin.chain,
+            ),
+            remedy=advice.remedy,
+        )
