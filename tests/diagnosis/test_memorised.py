@@ -112,6 +112,8 @@ def test_a_loss_that_falls_slowly_from_the_start_is_undecided() -> None:
     memory = judge_memory(falling(1.373, 1.146, 31), 30, constant=1.367, floor=0.0)
     assert memory.verdict == "undecided"
     assert memory.more_steps is not None
+    assert judge_memory(falling(3.262, 3.178, 11), 10, constant=1.3, floor=0.0).verdict == "undecided"
+    assert judge_memory(falling(3.262, 3.261, 301), 300, constant=1.3, floor=0.0).verdict == "not memorised"
 
 
 def test_an_empty_curve_is_refused() -> None:

@@ -346,12 +346,13 @@ def test_a_variance_that_the_model_predicts_leaves_no_floor() -> None:
         (torch.randn(32, 8), torch.randn(32, 1)),
         lambda output, target: nn.functional.gaussian_nll_loss(output[0], target, output[1]),
         lambda items: torch.optim.Adam(items, lr=1e-2),
-        sweep=False,
         steps=150,
         progress=False,
     )
     assert result.memory.steps == 150
-    assert result.memory.floor is None
+    assert result.memory.last < 0
+    assert (result.verdict, result.memory.floor) == ("undecided", None)
+    assert result.rates == ()  # a lower loss of another rate would say nothing
 
 
 def test_a_target_that_moves_with_the_model_leaves_no_floor() -> None:
@@ -387,3 +388,57 @@ def test_what_a_module_logs_goes_nowhere() -> None:
         Module(), batch, step=lambda model, data: model.training_step(data, 0), steps=5, sweep=False, progress=False
     )
     assert result.memory.constant is not None
+
+
+class Plain(torch.optim.Optimizer):
+    """Gradient descent as it is written by hand: without a group's "lr"."""
+
+    def __init__(self, parameters: Any, rate: float) -> None:
+        super().__init__(parameters, {"rate": rate})
+
+    def step(self, closure: Any = None) -> None:
+        with torch.no_grad():
+            for group in self.param_groups:
+                for item in group["params"]:
+                    item -= group["rate"] * item.grad
+
+
+class WithClosure(Plain):
+    """Takes its closure always."""
+
+    def step(self, closure: Any) -> Any:
+        loss = closure()
+        super().step()
+        return loss
+
+
+@pytest.mark.parametrize("kind", [Plain, WithClosure])
+def test_optimizers_by_hand(kind: type[Plain], digits: TensorDataset) -> None:
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    batch = digits[:16]
+    assert unstuck.overfit(model, batch, nn.CrossEntropyLoss(), kind(model.parameters(), 0.5), progress=False).memorised
+    slow = unstuck.overfit(model, batch, nn.CrossEntropyLoss(), lambda items: kind(items, 1e-9), progress=False)
+    assert (slow.verdict, slow.rates) == ("not memorised", ())
+
+
+def test_a_loss_that_refuses_broken_weights_ends_the_rate_and_not_the_test() -> None:
+    def step(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        made = model(batch[0])
+        if not made.isfinite().all() or made.abs().max() > 1e6:
+            raise ValueError("no such scale")
+        loss: torch.Tensor = ((made - batch[1]) ** 2).mean()
+        return loss
+
+    batch = (torch.randn(16, 3), torch.randn(16, 1) * 100)
+    result = unstuck.overfit(
+        nn.Linear(3, 1), batch, step=step, optimizer=lambda items: torch.optim.SGD(items, lr=1e-4), progress=False
+    )
+    assert any(item.memory.last != item.memory.last for item in result.rates)
+
+
+def test_a_model_in_evaluation_mode_is_trained_in_training_mode(digits: TensorDataset) -> None:
+    model = classifier().eval()
+    result = unstuck.overfit(model, digits[:32], nn.CrossEntropyLoss(), progress=False)
+    assert result.memorised
+    assert result.findings == ()
+    assert not model.training

@@ -15,17 +15,14 @@ LEARNT = 0.95
 LEARNT_WITH_ACCURACY = 0.75
 """The same where every sample that can be right is."""
 
-FALLING = 0.97
-"""The distance to the floor over the last quarter of the steps falls at least by this factor while there is hope."""
-
 NOTHING = 0.05
 """Share of the loss below which a difference between two losses is none."""
 
 ALL_BUT_GONE = 1e-3
 """Share of the first loss at which one that stands still has arrived, where the floor is unknown."""
 
-_PATIENCE = 20
-"""Times the steps so far that may be proposed."""
+_PATIENCE, _LEAST_PATIENCE = 20, 3000
+"""Times the steps so far that may be proposed, and steps that always may: more of them means that there is no hope."""
 
 _WARM = 50
 """Steps after which a loss above that of the start isn't on its way any more: the steps threw it up there."""
@@ -176,14 +173,14 @@ def _more_steps(curve: Sequence[float], steps: int, floor: float, top: float) ->
     quarter = max(2, count // 4)
     before = _middle(curve[-2 * quarter : -quarter]) - floor
     after = _middle(curve[-quarter:]) - floor
-    if not (before > 0 and after > 0 and after < FALLING * before):
+    if not (before > 0 and after > 0 and after < before):
         return None
     if steps >= _WARM and after + floor > max(curve[0], top):
         return None
     wanted = (1 - LEARNT) * (top - floor)
     passes = quarter * math.log(wanted / after) / math.log(after / before) if after > wanted else quarter
     proposed = math.ceil(max(passes, 1) * steps / max(1, count - 1))
-    return proposed if proposed <= _PATIENCE * steps else None
+    return proposed if proposed <= max(_PATIENCE * steps, _LEAST_PATIENCE) else None
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -200,7 +197,8 @@ def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
         limit = f" of at most {100 * best:.1f} %" if best is not None and best < 1 else ""
         parts.append(f"accuracy {100 * memory.accuracy:.1f} %{limit}")
     if memory.verdict == "undecided" and memory.more_steps is None:
-        parts.append("how far it can fall isn't known, so where it stands may be the end or not")
+        where = "this" if memory.last < 0 else "where it stands"
+        parts.append(f"how far it can fall isn't known, so {where} may be the end or not")
     elif memory.constant is None or memory.floor is None:
         parts.append("what a constant prediction would score isn't known")
     elif alike:

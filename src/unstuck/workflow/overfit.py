@@ -171,7 +171,7 @@ def overfit(
     zero) is where it ends.
 
     Args:
-        model: deep-copied.
+        model: deep-copied. Where all of it is in evaluation mode, the copy is put into training mode.
         data: a loader, a list of batches, or one batch. With ``loss_fn`` a batch is a pair of inputs (a tensor; a
             tuple: arguments; a mapping: keyword arguments) and target.
         loss_fn: called as ``loss_fn(output, target)``; a scalar.
@@ -214,7 +214,8 @@ def overfit(
         memory, curve, findings = trial.train(steps, begin + max_seconds, advance)
         rates: list[RateTried] = []
         hopeless = any(item.code in _WHATEVER_THE_RATE for item in findings)
-        if sweep and memory.verdict != "memorised" and not hopeless:
+        endless = memory.verdict == "undecided" and memory.more_steps is None and memory.last < 0
+        if sweep and memory.verdict != "memorised" and not hopeless and not endless:
             rates = trial.sweep(max(1, steps // 2), begin + max_seconds, advance, _is_driven_up(memory))
             found = _rate_finding(memory, curve, rates, findings, trial.scale_of_targets())
             if not found and not any(item.learns for item in rates) and _is_unexplained(findings):
@@ -376,8 +377,13 @@ class _Trial:
         while waiting and time.monotonic() < deadline:
             factor = waiting.pop(0)
             model, optimizer = copies_of(self._model, self._optimizer, self._device, factor)
-            curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
-            rate = float(optimizer.param_groups[0].get("lr", math.nan))
+            if "lr" not in optimizer.param_groups[0]:
+                break
+            rate = float(optimizer.param_groups[0]["lr"])
+            try:
+                curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
+            except Exception:  # noqa: BLE001 - the user's code, which may not stand what such a rate makes of the model
+                curve = Curve((math.nan,), 0, "nonfinite")
             found.append(RateTried(factor, rate, curve.losses, self._judged(model, curve)))
             if found[-1].memory.verdict == "memorised":
                 break
@@ -444,6 +450,8 @@ def copies_of(
 ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """A copy of a model on a device, and a fresh optimiser of it with ``factor`` on its learning rates.
 
+    A model that is in evaluation mode as a whole, as loaded ones are, is put into training mode.
+
     Args:
         model: left as it is.
         optimizer: of the model, or a function that makes one from parameters; Adam at 1e-3 for None.
@@ -457,6 +465,8 @@ def copies_of(
     if not any(item.requires_grad for item in model.parameters()):
         raise MisconfigurationException("the model has no parameter that requires a gradient: nothing can be trained")
     clone, copies = copied_model(model)
+    if not any(module.training for module in clone.modules()):
+        clone.train()
     if isinstance(optimizer, torch.optim.Optimizer):
         made = copied_optimizer(optimizer, copies, factor)
         return clone.to(device), made
@@ -475,7 +485,8 @@ def copies_of(
             f"`optimizer` must return an optimizer when it is called with parameters, it returned {_kind(made)}"
         )
     for group in made.param_groups:
-        group["lr"] = group["lr"] * factor
+        if "lr" in group:
+            group["lr"] = group["lr"] * factor
     return clone, made
 
 

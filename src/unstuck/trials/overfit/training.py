@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -118,20 +119,28 @@ def train(
 
     Args:
         model: trained in place.
-        optimizer: of its parameters; one with a closure (LBFGS) gets one.
+        optimizer: of its parameters; one that needs a closure (LBFGS) gets one.
         batches: the step's data, in turn.
         run: the pass of one batch.
         steps: at most so many.
         deadline: on :func:`time.monotonic`.
         is_learnt: asked for the mean loss of every pass over the batches.
         advance: told each step and its loss.
+
+    Raises:
+        Exception: of the user's code, unless the weights weren't finite any more.
     """
     losses: list[float] = []
     taken = 0
     while True:
         sums, count = 0.0, 0
         for batch in batches:
-            loss = take_step(model, optimizer, batch, run)
+            try:
+                loss = take_step(model, optimizer, batch, run)
+            except Exception:
+                if all(bool(item.isfinite().all()) for item in model.parameters()):
+                    raise
+                return Curve((*losses, math.nan), taken, "nonfinite")  # what the code can't stand are its weights
             sums, count, taken = sums + loss, count + 1, taken + 1
             advance(taken, loss)
             if not math.isfinite(loss):
@@ -148,20 +157,29 @@ def train(
 
 
 def take_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any, run: Pass) -> float:
-    """One optimiser step on a batch, through a closure where the optimiser needs one (LBFGS); returns the loss."""
+    """One optimiser step on a batch, through a closure where the optimiser needs one; returns the loss before it."""
+    seen: list[torch.Tensor] = []
 
     def backward() -> torch.Tensor:
         optimizer.zero_grad()
         loss = run(model, batch).loss
         loss.backward()
+        seen.append(loss.detach())
         return loss
 
-    if isinstance(optimizer, torch.optim.LBFGS):
-        loss: Any = optimizer.step(backward)
-        return float(loss.detach())
-    loss = backward()
-    optimizer.step()
-    return float(loss.detach())
+    if _needs_closure(optimizer):
+        optimizer.step(backward)  # type: ignore[arg-type]
+    else:
+        backward()
+        optimizer.step()
+    return float(seen[0])
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it computes the loss itself, once or several times: LBFGS, or one whose closure has no default."""
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    required = closure is not None and closure.default is inspect.Parameter.empty
+    return required or isinstance(optimizer, torch.optim.LBFGS)
 
 
 def run_passes(model: torch.nn.Module, batches: Sequence[Any], run: Pass, training: bool) -> list[Passed]:
