@@ -95,6 +95,8 @@ def test_no_batch_mixing(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
     assert_no_batch_mixing(nn.Sequential(network(), nn.BatchNorm1d(3)), batch[0])
     with pytest.raises(AssertionError, match="11 other samples changed"):
         assert_no_batch_mixing(OverBatch(), batch[0])
+    with pytest.raises(AssertionError, match="1 other sample changed"):
+        assert_no_batch_mixing(OverBatch(), batch[0][:2])
     with pytest.raises(AssertionError, match="sample 0 was replaced"):
         assert_no_batch_mixing(nn.Sequential(nn.BatchNorm1d(6), network()), batch[0], sample=0, training=True)
     with pytest.raises(MisconfigurationException, match="two samples"):
@@ -184,7 +186,9 @@ def test_missing_values_are_the_cause_of_a_training_that_is_not_finite(
 ) -> None:
     inputs = batch[0].clone()
     inputs[5, 2] = torch.nan
-    with pytest.raises(AssertionError, match=r"data.nonfinite-input: 1 of 12 samples .* the first is number 5"):
+    with pytest.raises(
+        AssertionError, match=r"data.nonfinite-input: 1 of 12 samples .* holds .* the first is number 5"
+    ):
         assert_finite_training(network(), (inputs, batch[1]), nn.CrossEntropyLoss())
 
 

@@ -86,7 +86,7 @@ def assert_all_parameters_train(
     still = [name for name in seen.unchanged if not _is_among(name, free) and name not in without]
     complaints = []
     if without:
-        complaints.append(f"no gradient in {steps} steps: {_listed(without)}")
+        complaints.append(f"no gradient in {steps} step{'s' if steps > 1 else ''}: {_listed(without)}")
     if still:
         complaints.append(f"a gradient, but not changed by the optimizer: {_listed(still)}")
     if complaints:
@@ -208,7 +208,7 @@ def assert_no_batch_mixing(
     mixed.discard(at)
     if mixed:
         raise AssertionError(
-            f"sample {at} was replaced, and the outputs of {len(mixed)} other samples changed "
+            f"sample {at} was replaced, and the outputs of {len(mixed)} other sample{'s' if len(mixed) > 1 else ''} changed "
             f"({_listed([str(index) for index in sorted(mixed)])}): the model mixes the samples of a batch (which "
             "are taken to lie along the first dimension)"
         )

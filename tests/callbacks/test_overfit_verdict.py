@@ -154,6 +154,21 @@ def test_manual_optimisation_with_one_backward_pass_is_judged_by_its_course() ->
     assert module.called == 160
 
 
+def test_a_loss_that_the_manual_step_returns_counts_and_not_what_it_divides() -> None:
+    class Dividing(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:  # type: ignore[override]
+            optimizer = self.optimizers()
+            loss = F.cross_entropy(self.net(batch[0]), batch[1])
+            self.manual_backward(loss / 100)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+    memory = fit(Dividing(), digits(), 3).memory
+    assert memory is not None
+    assert memory.first > 1.5
+
+
 class Adversaries(unstuck.LightningModule):
     def __init__(self, logs: bool) -> None:
         super().__init__()

@@ -63,6 +63,13 @@ def test_where_no_prediction_beats_a_constant_nothing_was_memorised() -> None:
     assert "can score better than a constant" in memory.sentence
 
 
+def test_a_loss_that_ignores_the_predictions_is_never_memorised() -> None:
+    memory = judge_memory([0.0] * 60, 60, constant=0.0, floor=0.0)
+    assert memory.verdict == "not memorised"
+    assert "or ignores them" in memory.sentence
+    assert judge_memory([2.5] * 60, 60, constant=2.5, floor=2.5).verdict == "not memorised"
+
+
 def test_one_target_for_all_can_be_memorised() -> None:
     assert judge_memory(falling(2.3, 0.001, 50), 49, constant=0.0, floor=0.0).verdict == "memorised"
 

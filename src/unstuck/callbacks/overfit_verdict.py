@@ -220,9 +220,10 @@ def _loss_before_the_step(
             loss = given[0]
         factor: float = trainer.accumulate_grad_batches
     else:
-        scaler = trainer.precision_plugin.scaler
-        loss = given[0] if given else loss
-        factor = 1.0 / scaler.get_scale() if given and scaler is not None else 1.0
+        factor = 1.0
+        if not isinstance(loss, torch.Tensor) and given:
+            scaler = trainer.precision_plugin.scaler
+            loss, factor = given[0], 1.0 if scaler is None else 1.0 / scaler.get_scale()
     return loss * factor if isinstance(loss, torch.Tensor) and loss.numel() == 1 else None
 
 

@@ -18,6 +18,9 @@ LEARNT_WITH_ACCURACY = 0.75
 NOTHING = 0.05
 """Share of the loss below which a difference between two losses is none."""
 
+NO_DIFFERENCE = 1e-6
+"""Share of a loss by which it varies where it doesn't depend on the predictions at all."""
+
 ALL_BUT_GONE = 1e-3
 """Share of the first loss at which one that stands still has arrived, where the floor is unknown."""
 
@@ -151,9 +154,11 @@ def _by_course(
 
 
 def _nothing_to_learn(first: float, constant: float | None, floor: float | None) -> bool:
-    """Whether no prediction scores better than a constant one, although targets differ."""
+    """Whether no prediction scores better than a constant one, although targets differ, or than any other."""
     if constant is None or floor is None:
         return False
+    if max(abs(first - floor), abs(constant - floor)) <= NO_DIFFERENCE * abs(first):
+        return True
     return floor > NOTHING * max(abs(first), abs(constant)) and constant - floor < NOTHING * abs(constant)
 
 
@@ -211,7 +216,7 @@ def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
     if not alike and _nothing_to_learn(memory.first, memory.constant, memory.floor):
         parts.append(
             "no prediction can score better than a constant one (equal inputs with different targets, or a loss that "
-            "compares each sample with all targets)"
+            "compares each sample with all targets or ignores them)"
         )
     elif memory.floor is not None and abs(memory.floor) > 1e-3 * max(abs(memory.first), 1e-6):
         parts.append(f"no prediction can score below {memory.floor:.4g}")

@@ -57,7 +57,7 @@ def _held_elsewhere(model: torch.nn.Module, optimizer: torch.optim.Optimizer) ->
     return Finding(
         "optim.stale-parameters",
         Severity.ERROR,
-        f"{type(optimizer).__name__} holds {len(held)} parameters and none of the model's"
+        f"{type(optimizer).__name__} holds {len(held)} parameter{'s' if len(held) > 1 else ''} and none of the model's"
         + (": those of another model of the same shapes" if same else ""),
         evidence={"parameters": list(own.values())[:8], "count": len(own), "held": len(held)},
         remedy="construct the optimizer from the parameters of the model that is trained, after it has been built",
@@ -80,7 +80,7 @@ def nonfinite_input(passes: Sequence[Passed]) -> Finding | None:
                 return Finding(
                     "data.nonfinite-input",
                     Severity.ERROR,
-                    f"{len(samples)} of {values.shape[0]} samples of batch {index} hold NaN or infinity, the first is "
+                    f"{len(samples)} of {values.shape[0]} samples of batch {index} {'hold' if len(samples) > 1 else 'holds'} NaN or infinity, the first is "
                     f"number {samples[0]}: the loss is {float(loss):g}",
                     evidence={"batch": index, "samples": samples[:16]},
                     remedy="clean the data, or replace what is missing",
