@@ -207,8 +207,9 @@ def assert_no_batch_mixing(
         mixed |= {int(index) for index in differs.reshape(size, -1).any(1).nonzero().flatten()}
     mixed.discard(at)
     if mixed:
+        others = "1 other sample" if len(mixed) == 1 else f"{len(mixed)} other samples"
         raise AssertionError(
-            f"sample {at} was replaced, and the outputs of {len(mixed)} other sample{'s' if len(mixed) > 1 else ''} changed "
+            f"sample {at} was replaced, and the outputs of {others} changed "
             f"({_listed([str(index) for index in sorted(mixed)])}): the model mixes the samples of a batch (which "
             "are taken to lie along the first dimension)"
         )

@@ -77,10 +77,11 @@ def nonfinite_input(passes: Sequence[Passed]) -> Finding | None:
             bad = ~torch.isfinite(values.detach()).reshape(values.shape[0], -1).all(1)
             samples = bad.nonzero().flatten().tolist()
             if samples:
+                verb = "hold" if len(samples) > 1 else "holds"
                 return Finding(
                     "data.nonfinite-input",
                     Severity.ERROR,
-                    f"{len(samples)} of {values.shape[0]} samples of batch {index} {'hold' if len(samples) > 1 else 'holds'} NaN or infinity, the first is "
+                    f"{len(samples)} of {values.shape[0]} samples of batch {index} {verb} NaN or infinity, the first is "
                     f"number {samples[0]}: the loss is {float(loss):g}",
                     evidence={"batch": index, "samples": samples[:16]},
                     remedy="clean the data, or replace what is missing",
