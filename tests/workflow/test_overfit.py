@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import unstuck
 from unstuck.diagnosis.memorised import judge_memory
 from unstuck.errors import MisconfigurationException
-from unstuck.workflow.overfit import RateTried
+from unstuck.workflow.overfit_result import RateTried
 
 
 @pytest.fixture(scope="module")
@@ -442,3 +442,20 @@ def test_a_model_in_evaluation_mode_is_trained_in_training_mode(digits: TensorDa
     assert result.memorised
     assert result.findings == ()
     assert not model.training
+
+
+def test_a_model_too_small_for_the_batch_is_said_to_be() -> None:
+    torch.manual_seed(0)
+    batch = (torch.randn(64, 8), torch.randn(64, 1))
+    result = unstuck.overfit(
+        nn.Linear(8, 1), batch, nn.MSELoss(), lambda items: torch.optim.Adam(items, lr=0.05), progress=False
+    )
+    assert (result.verdict, result.findings) == ("not memorised", ())
+    assert "may be too small for these batches: 9 trained numbers, 64 in the targets" in str(result)
+
+
+def test_without_a_cause_it_says_what_was_watched(digits: TensorDataset) -> None:
+    model = classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    result = unstuck.overfit(model, digits[:16], nn.CrossEntropyLoss(), optimizer, sweep=False, progress=False)
+    assert str(result).endswith("wiring, loss, data, numbers; not tried: other learning rates")

@@ -4,52 +4,38 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from unstuck.diagnosis.judge import ranked
 from unstuck.diagnosis.memorised import Memory, judge_memory
-from unstuck.errors import MisconfigurationException
-from unstuck.findings import Finding, Severity, Where
-from unstuck.places import is_user_code
+from unstuck.findings import Finding, Severity
 from unstuck.session.session import Session
 from unstuck.session.watch import watch
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.data.transfer import move_data_to_device
 from unstuck.trials.overfit.bounds import Bounds
 from unstuck.trials.overfit.capture import looking, same_targets
-from unstuck.trials.overfit.copies import copied_model, copied_optimizer
 from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss
-from unstuck.trials.overfit.norm_of_one import norm_of_one
-from unstuck.trials.overfit.training import (
-    Curve,
-    Pass,
-    Passed,
-    forward_of_pair,
-    run_passes,
-    train,
-    with_loss,
-)
+from unstuck.trials.overfit.training import Curve, Pass, run_passes, train, with_loss
 from unstuck.workflow.batches import chosen_batches, first_batches
 from unstuck.workflow.overfit_causes import causes_at_hand
+from unstuck.workflow.overfit_checks import (
+    RefusalError,
+    check_counts,
+    check_model,
+    check_pairs,
+    check_step,
+    pass_of,
+    usable_device,
+)
+from unstuck.workflow.overfit_copies import OptimizerOrMaker, copies_of, device_of
+from unstuck.workflow.overfit_result import OverfitResult, RateTried, best_of
 from unstuck.workflow.progress import Advance, steps_shown
 
-__all__ = [
-    "OptimizerOrMaker",
-    "OverfitResult",
-    "RefusalError",
-    "check_pairs",
-    "check_step",
-    "copies_of",
-    "device_of",
-    "overfit",
-    "pass_of",
-]
-
-OptimizerOrMaker = torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+__all__ = ["OptimizerOrMaker", "OverfitResult", "overfit"]
 
 _FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3)
 """On the learning rate, in the order in which they are tried."""
@@ -65,82 +51,11 @@ _WHATEVER_THE_RATE = ("data.constant-input", "data.nonfinite-input", "loss.wrong
 _OF_STEPS_TOO_LARGE = ("model.dead-units", "model.saturated-units", "optim.exploding-gradient")
 """Findings, and those on numbers that aren't finite, beside which a rate may still be the cause."""
 
-_BETTER = 0.05
-"""Share of its loss by which another rate must end below the own one to be worth telling."""
-
 _FAR_LARGER = 30.0
 """Times the first predictions from which on targets are too large for steps of an ordinary size."""
 
 _SETTLED = 0.99
 """Share of the way to the floor after which no further step is needed."""
-
-
-@dataclass(frozen=True)
-class RateTried:
-    """One other learning rate: the factor on the optimiser's own, the mean loss by pass, and whether it learns."""
-
-    factor: float
-    rate: float
-    losses: tuple[float, ...]
-    memory: Memory
-
-    @property
-    def learns(self) -> bool:
-        """Whether the batches were memorised, or would have been with more steps."""
-        return self.memory.verdict != "not memorised"
-
-
-@dataclass(frozen=True)
-class OverfitResult:
-    """What an overfit test found; prints as a few lines.
-
-    Attributes:
-        memory: verdict and numbers.
-        losses: mean loss of the batches, once per pass over them, in training mode.
-        rates: what other learning rates did, tried where the optimiser's own didn't memorise.
-        findings: what the diagnosis found meanwhile, the most important first.
-        seconds: that all of it took.
-    """
-
-    memory: Memory
-    losses: tuple[float, ...]
-    rates: tuple[RateTried, ...]
-    findings: tuple[Finding, ...]
-    seconds: float
-
-    @property
-    def verdict(self) -> Literal["memorised", "not memorised", "undecided"]:
-        """``memorised``, ``not memorised`` or ``undecided``."""
-        return self.memory.verdict
-
-    @property
-    def memorised(self) -> bool:
-        """Whether the batches were learnt by heart."""
-        return self.memory.verdict == "memorised"
-
-    @property
-    def best_rate(self) -> float | None:
-        """The other learning rate that memorised, or came nearest to it; None where none did better than the own."""
-        own = self.memory.last
-        limit = own - _BETTER * abs(own) if math.isfinite(own) else math.inf
-        better = [item for item in self.rates if item.learns and item.memory.last < limit]
-        return _best(better).rate if better else None
-
-    def __str__(self) -> str:
-        lines = [self.memory.sentence]
-        if self.rates:
-            best = self.best_rate
-            tried = ", ".join(f"{item.rate:.3g}: {item.memory.last:.4g}" for item in self.rates)
-            told = "no other learning rate learns"
-            if best is not None:
-                whole = any(item.memory.verdict == "memorised" for item in self.rates if item.rate == best)
-                told = f"a learning rate of {best:.3g} {'learns' if whole else 'comes further'}"
-            lines.append(f"{told} (loss by rate: {tried})")
-        for item in self.findings:
-            place = f" ({item.where.file}:{item.where.line})" if item.where.file else ""
-            lines.append(f"{item.severity.value} {item.code}{place}: {item.summary}")
-            lines += [f"  {item.remedy}"] if item.remedy else []
-        return "\n".join(lines)
 
 
 def overfit(
@@ -195,9 +110,9 @@ def overfit(
     """
     begin = time.monotonic()
     run = pass_of(loss_fn, step)
-    _check_model(model)
-    _check_counts(steps, batches, samples_per_class, max_seconds)
-    place = device_of(model) if device is None else _usable(device)
+    check_model(model)
+    check_counts(steps, batches, samples_per_class, max_seconds)
+    place = device_of(model) if device is None else usable_device(device)
     chosen = first_batches(data, batches) if samples_per_class is None else chosen_batches(data, samples_per_class)
     if loss_fn is not None:
         check_pairs(chosen)
@@ -221,7 +136,8 @@ def overfit(
             if not found and not any(item.learns for item in rates) and _is_unexplained(findings):
                 found = trial.without_decay(memory, curve, steps, begin + max_seconds, advance)
             findings = tuple(ranked([*found, *findings]))
-    return OverfitResult(memory, curve.losses, tuple(rates), findings, time.monotonic() - begin)
+        capacity = trial.capacity()
+    return OverfitResult(memory, curve.losses, tuple(rates), findings, time.monotonic() - begin, capacity)
 
 
 def _is_unexplained(findings: Sequence[Finding]) -> bool:
@@ -244,7 +160,7 @@ def _rate_finding(
     learning = learning or [item for item in rates if item.learns and item.memory.last < 0.5 * memory.last]
     if not learning or memory.verdict != "not memorised":
         return ()
-    best = _best(learning)
+    best = best_of(learning)
     own = best.rate / best.factor
     high = best.factor < 1
     if not _is_unexplained([item for item in findings if not (high and _follows_from_steps(item))]):
@@ -279,29 +195,6 @@ def _thinned(losses: Sequence[float]) -> list[float]:
     """At most some twenty values of a curve, its end included."""
     step = max(1, len(losses) // 20)
     return [*losses[:-1:step], losses[-1]]
-
-
-class RefusalError(Exception):
-    """No step can be taken."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.summary)
-        self.finding = finding
-
-
-def _disconnected(source: Callable[..., Any]) -> Finding:
-    """What is wrong with a loss without a graph, at the function that gives it."""
-    code = getattr(source.forward if isinstance(source, torch.nn.Module) else source, "__code__", None)
-    where = Where(code.co_filename, code.co_firstlineno) if code is not None and is_user_code(code) else Where()
-    return Finding(
-        "loss.disconnected",
-        Severity.ERROR,
-        "the loss has no graph to any parameter, so there are no gradients",
-        where,
-        remedy="compute the loss from the model's output by operations of torch alone, without .item(), .detach(), "
-        "argmax, rounding, numpy or torch.tensor(...) in between",
-        confirmed=True,
-    )
 
 
 class _Trial:
@@ -387,9 +280,17 @@ class _Trial:
             found.append(RateTried(factor, rate, curve.losses, self._judged(model, curve)))
             if found[-1].memory.verdict == "memorised":
                 break
-            if not waiting and not downwards and factor < _LARGEST_FACTOR and factor == _best(found).factor:
+            if not waiting and not downwards and factor < _LARGEST_FACTOR and factor == best_of(found).factor:
                 waiting.append(10 * factor)  # the larger, the better, so far
         return found
+
+    def capacity(self) -> tuple[int, int] | None:
+        """(numbers that are trained, numbers that the targets hold)."""
+        targets = [item.target for item in self._first]
+        if not all(isinstance(item, torch.Tensor) for item in targets):
+            return None
+        trained = sum(item.numel() for item in self._model.parameters() if item.requires_grad)
+        return trained, sum(item.numel() for item in targets)
 
     def scale_of_targets(self) -> str:
         """How large the targets are beside the first predictions, in words; empty where they aren't far larger."""
@@ -442,177 +343,8 @@ def _is_driven_up(memory: Memory) -> bool:
     return math.isfinite(memory.first) and not memory.last <= memory.first + 0.5 * abs(memory.first)
 
 
-def copies_of(
-    model: torch.nn.Module,
-    optimizer: OptimizerOrMaker | None,
-    device: torch.device | None = None,
-    factor: float = 1.0,
-) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """A copy of a model on a device, and a fresh optimiser of it with ``factor`` on its learning rates.
-
-    A model that is in evaluation mode as a whole, as loaded ones are, is put into training mode.
-
-    Args:
-        model: left as it is.
-        optimizer: of the model, or a function that makes one from parameters; Adam at 1e-3 for None.
-        device: where the copy lies; None: where the model does.
-        factor: on every group's rate.
-
-    Raises:
-        MisconfigurationException: the model can't be copied, none of it can be trained, or ``optimizer`` is something
-            else.
-    """
-    if not any(item.requires_grad for item in model.parameters()):
-        raise MisconfigurationException("the model has no parameter that requires a gradient: nothing can be trained")
-    clone, copies = copied_model(model)
-    if not any(module.training for module in clone.modules()):
-        clone.train()
-    if isinstance(optimizer, torch.optim.Optimizer):
-        made = copied_optimizer(optimizer, copies, factor)
-        return clone.to(device), made
-    clone.to(device)
-    parameters = [item for item in clone.parameters() if item.requires_grad]
-    if optimizer is None:
-        return clone, torch.optim.Adam(parameters, lr=1e-3 * factor)
-    if not callable(optimizer):
-        raise MisconfigurationException(
-            f"`optimizer` must be an optimizer of the model or a function that makes one from parameters, got "
-            f"{_kind(optimizer)}; one optimizer with several groups takes the place of several"
-        )
-    made = optimizer(parameters)
-    if not isinstance(made, torch.optim.Optimizer):
-        raise MisconfigurationException(
-            f"`optimizer` must return an optimizer when it is called with parameters, it returned {_kind(made)}"
-        )
-    for group in made.param_groups:
-        if "lr" in group:
-            group["lr"] = group["lr"] * factor
-    return clone, made
-
-
-def _best(tried: Sequence[RateTried]) -> RateTried:
-    """The rate with the lowest loss at its end."""
-    return min(tried, key=lambda item: item.memory.last if math.isfinite(item.memory.last) else math.inf)
-
-
-def pass_of(
-    loss_fn: Callable[[Any, Any], torch.Tensor] | None, step: Callable[[torch.nn.Module, Any], torch.Tensor] | None
-) -> Pass:
-    """The pass of one batch.
-
-    Raises:
-        MisconfigurationException: not exactly one of both is given, or it can't be called so.
-    """
-    if (loss_fn is None) == (step is None):
-        raise MisconfigurationException(
-            "give `loss_fn`, called as loss_fn(output, target), or `step`, called as step(model, batch): one of them"
-        )
-    for name, given in (("loss_fn", loss_fn), ("step", step)):
-        if given is not None and (not callable(given) or _is_module_class(given)):
-            raise MisconfigurationException(f"`{name}` must be a function, got {_kind(given)}")
-    if loss_fn is not None:
-        return forward_of_pair(loss_fn)
-    assert step is not None
-    return lambda model, batch: Passed(step(model, batch), inputs=batch)
-
-
-def _is_module_class(given: Any) -> bool:
-    return isinstance(given, type) and issubclass(given, torch.nn.Module)
-
-
-def _check_counts(steps: int, batches: int, samples_per_class: int | None, max_seconds: float) -> None:
-    for name, value in (("steps", steps), ("batches", batches), ("samples_per_class", samples_per_class)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise MisconfigurationException(f"`{name}` must be a whole number of at least 1, got {value!r}")
-    if not max_seconds > 0:
-        raise MisconfigurationException(f"`max_seconds` must be positive, got {max_seconds!r}")
-
-
-def check_pairs(batches: Sequence[Any]) -> None:
-    """Look whether batches have the form that ``loss_fn`` asks for.
-
-    Raises:
-        MisconfigurationException: one is no pair.
-    """
-    for batch in batches:
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            kind = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
-            raise MisconfigurationException(
-                f"with `loss_fn` a batch must be a pair of inputs and target, got {kind}; for batches of another form "
-                "give `step`, called as step(model, batch)"
-            )
-
-
-def check_step(model: torch.nn.Module, batch: Any, run: Pass, source: Callable[..., Any]) -> None:
-    """Run a pass and look whether a step can be taken on its loss.
-
-    Args:
-        model: a copy.
-        batch: of the data.
-        run: the pass.
-        source: the user's function that gives the loss.
-
-    Raises:
-        RefusalError: no step can be taken, with the cause.
-        MisconfigurationException: the loss isn't a single number, or isn't one of this model.
-    """
-    try:
-        loss = run(model, batch).loss
-    except ValueError as error:
-        refused = norm_of_one(error)
-        if refused is None:
-            raise
-        raise RefusalError(refused) from error
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        shape = f"a tensor {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-        raise MisconfigurationException(f"the loss must be a tensor with a single number, got {shape}; reduce it")
-    if loss.grad_fn is None:
-        raise RefusalError(_disconnected(source))
-    trained = [item for item in model.parameters() if item.requires_grad]
-    if all(item is None for item in torch.autograd.grad(loss, trained, allow_unused=True)):
-        raise MisconfigurationException(
-            "the loss depends on none of the parameters of the model that is trained, which is a copy; use the model "
-            "that `step` is called with, not one from outside"
-        )
-
-
-def _check_model(model: Any) -> None:
-    if not isinstance(model, torch.nn.Module):
-        raise MisconfigurationException(f"`model` must be a torch Module, got {_kind(model)}")
-
-
-def _kind(given: Any) -> str:
-    """How to call what was given in the place of something else."""
-    if isinstance(given, type):
-        return f"the class {given.__name__}, not an instance of it"
-    if isinstance(given, (list, tuple)):
-        return f"a {type(given).__name__} of {len(given)} ({', '.join(type(item).__name__ for item in given[:4])})"
-    return f"{given!r} ({type(given).__name__})" if isinstance(given, (str, int, float)) else type(given).__name__
-
-
-def _usable(device: Any) -> torch.device:
-    """The device by its name, after a look whether tensors can lie there."""
-    try:
-        place = torch.device(device)
-        if place.type == "meta":
-            raise ValueError("tensors there have no values")
-        torch.empty(1, device=place)
-    except Exception as error:  # backends raise AssertionError, RuntimeError, TypeError, NotImplementedError
-        reason = str(error).split(". ")[0].splitlines()[0]
-        raise MisconfigurationException(
-            f"`device` must be a device that this torch can use, such as 'cpu', got {device!r}: {reason}; leave it out "
-            "to train where the model is"
-        ) from error
-    return place
-
-
 def _refused(finding: Finding, seconds: float) -> OverfitResult:
     """The result where the model can't even be run."""
     sentence = f"not memorised: no step can be taken, as {finding.summary}"
     memory = Memory("not memorised", math.nan, math.nan, 0, None, None, None, None, None, None, sentence)
     return OverfitResult(memory, (), (), (finding,), seconds)
-
-
-def device_of(model: torch.nn.Module) -> torch.device:
-    """Where a model's first parameter or buffer lies; the CPU for one without any."""
-    return next((item.device for item in [*model.parameters(), *model.buffers()]), torch.device("cpu"))

@@ -81,8 +81,8 @@ def nonfinite_input(passes: Sequence[Passed]) -> Finding | None:
                 return Finding(
                     "data.nonfinite-input",
                     Severity.ERROR,
-                    f"{len(samples)} of {values.shape[0]} samples of batch {index} {verb} NaN or infinity, the first is "
-                    f"number {samples[0]}: the loss is {float(loss):g}",
+                    f"{len(samples)} of {values.shape[0]} samples of batch {index} {verb} NaN or infinity, the first "
+                    f"is number {samples[0]}: the loss is {float(loss):g}",
                     evidence={"batch": index, "samples": samples[:16]},
                     remedy="clean the data, or replace what is missing",
                     confirmed=True,

@@ -19,16 +19,9 @@ from unstuck.trials.overfit.copies import copied_model
 from unstuck.trials.overfit.evidence import bounds_over
 from unstuck.trials.overfit.training import Passed, call_model, take_step, with_loss
 from unstuck.workflow.batches import first_batches
-from unstuck.workflow.overfit import (
-    OptimizerOrMaker,
-    RefusalError,
-    check_pairs,
-    check_step,
-    copies_of,
-    device_of,
-    pass_of,
-)
 from unstuck.workflow.overfit_causes import nonfinite_input
+from unstuck.workflow.overfit_checks import RefusalError, check_pairs, check_step, pass_of
+from unstuck.workflow.overfit_copies import OptimizerOrMaker, copies_of, device_of
 
 __all__ = ["Observed", "observe", "outputs_of", "score_at_start"]
 
