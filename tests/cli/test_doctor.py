@@ -391,12 +391,55 @@ def test_exit_codes_are_documented_alike() -> None:
     assert documented == re.findall(r"^\s+(\d+)  +\S", told, re.MULTILINE) == ["0", "1", "2", "3", "4", "130"]
 
 
+def test_the_guide_shows_what_is_printed(folder: Path) -> None:
+    """But for the numbers, which depend on the machine."""
+    guide = (Path(__file__).parents[2] / "docs" / "workflow.md").read_text(encoding="utf-8")
+    block = re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S)[0]
+    shown = guide[guide.index("five checks are made") : guide.index("It ends where a cause is certain")]
+    (folder / "train.py").write_text(block)
+    arguments = ["doctor", "--quiet", "--out", "out", "train.py:build"]
+    result = CliRunner().invoke(_unstuck, arguments, standalone_mode=False)
+    assert (result.exception, result.return_value) == (None, 0)
+    text = (folder / "out" / "report.txt").read_text()
+
+    def words(told: str) -> list[str]:
+        return re.sub(r"-?\d[\d.,e+-]*", "N", told.split("; report in")[0]).split()
+
+    assert words(shown.split("question:", 1)[1]) == words(text)
+
+
+def test_lines_of_the_command_itself_are_none_of_the_program(folder: Path) -> None:
+    script = Path(sys.executable).parent / "unstuck"
+    subprocess.run(
+        [script, "doctor", "--quiet", "--out", "out", "--steps", "30", "prog.py:softmax"], check=False, timeout=100
+    )
+    (finding,) = json.loads((folder / "out" / "report.json").read_text())["findings"]
+    assert finding["where"]["line"] == line_of("softmax")
+    assert {frame["file"] for frame in finding["where"]["chain"]} <= {"prog.py"}
+
+
 def test_a_saved_report_is_drawn_as_it_was_shown(doctor: Any, folder: Path) -> None:
     *_, text = doctor("undecided", "--steps", "1")
     process = subprocess.run(
         [sys.executable, "-m", "unstuck", "report", "out"], stderr=subprocess.PIPE, text=True, check=True
     )
     assert process.stderr.splitlines() == text.splitlines()
+
+
+def test_quiet_is_quiet(folder: Path) -> None:
+    process = run("--quiet", "--steps", "60", "prog.py:theirs_slow")
+    assert process.communicate(timeout=100)[1] == ""
+    assert process.returncode == 3
+
+
+def test_a_file_called_like_a_module_in_use_does_not_replace_it(folder: Path) -> None:
+    import random
+
+    (folder / "random.py").write_text(PROGRAM)
+    arguments = ["doctor", "--quiet", "--out", "out", "--steps", "30", "random.py:lit"]
+    result = CliRunner().invoke(_unstuck, arguments, standalone_mode=False)
+    assert (result.exception, result.return_value) == (None, 0)
+    assert sys.modules["random"] is random
 
 
 def test_without_options_it_says_where_the_report_is(folder: Path) -> None:

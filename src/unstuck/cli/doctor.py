@@ -69,11 +69,10 @@ def doctor(options: DoctorOptions) -> int:
 
     def tell(lines: list[Text]) -> None:
         told.extend(lines)
-        if not options.quiet:
-            for line in lines:
-                console().print(line, soft_wrap=True)
+        for line in lines:
+            console().print(line, soft_wrap=True)
 
-    with _prepared(out, json_file):
+    with _prepared(out, json_file), _silenced(options.quiet):
         examination = _examined(options, lambda outcome: tell(check_lines(outcome.as_json())))
         report: dict[str, Any] = {
             "version": unstuck.__version__,
@@ -112,6 +111,16 @@ def _examined(options: DoctorOptions, tell: Callable[[Outcome], None]) -> Examin
         return examine(target, options.plan, tell)
     with console().status("starting") as status:  # what is being done is shown while it lasts
         return examine(target, options.plan, tell, status.update)
+
+
+@contextmanager
+def _silenced(quiet: bool) -> Iterator[None]:
+    """Inside, nothing reaches the terminal, also from the trials of a check, where that was asked for."""
+    before, console().quiet = console().quiet, quiet or console().quiet
+    try:
+        yield
+    finally:
+        console().quiet = before
 
 
 @contextmanager

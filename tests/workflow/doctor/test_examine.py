@@ -112,6 +112,16 @@ def test_what_can_not_be_copied_is_built_again(kind: str) -> None:
     assert of(rebuilt, "overfit").numbers == of(copied, "overfit").numbers
 
 
+def test_a_batch_without_anything_to_learn_is_to_be_looked_at() -> None:
+    def target() -> Any:
+        model, batches, _, optimizer = programs.plain()
+        return model, batches, lambda out, labels: nn.functional.cross_entropy(out, torch.zeros_like(labels)), optimizer
+
+    overfit = of(examine(target, PLAN), "overfit")
+    assert overfit.status == "look"
+    assert "the loss ignores them" in overfit.why
+
+
 def test_too_few_parameters_are_no_failure() -> None:
     def target() -> Any:
         _, batches, loss, _ = programs.regression()

@@ -14,6 +14,9 @@ from unstuck.places import INTERCEPTORS, display_path, is_user_file
 
 __all__ = ["described", "is_fault_of_unstuck", "is_interrupt", "whole"]
 
+_LONGEST = 300
+"""Characters of an exception's message that are told in a line."""
+
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
 
 
@@ -73,7 +76,7 @@ def described(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         what = f"sys.exit({'' if error.code is None else repr(error.code)})"
     else:
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        what = f"{type(error).__name__}: {_shortened(str(error))}" if str(error) else type(error).__name__
     folder = os.getcwd()
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({display_path(error.filename, folder)}:{error.lineno})"
@@ -81,6 +84,12 @@ def described(error: BaseException) -> str:
     if not lines:
         return what
     return f"{what} ({display_path(lines[-1].filename, folder)}:{lines[-1].lineno}, in {lines[-1].name})"
+
+
+def _shortened(message: str) -> str:
+    """The first line of a message; the traceback has all of it."""
+    first, *rest = message.strip().splitlines() or [""]
+    return f"{first[:_LONGEST]} [...]" if rest or len(first) > _LONGEST else first
 
 
 def whole(error: BaseException) -> str:

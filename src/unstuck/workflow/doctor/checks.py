@@ -110,7 +110,14 @@ def overfit_test(check: Check, build: Build, plan: Plan) -> Outcome:
     place = watching.optimizer_place(optimizer)
     model, maker = copyable(patient, build)
     result = overfit(
-        model, loader, loss_fn, maker, steps=plan.steps, batches=plan.batches, max_seconds=plan.max_seconds
+        model,
+        loader,
+        loss_fn,
+        maker,
+        steps=plan.steps,
+        batches=plan.batches,
+        max_seconds=plan.max_seconds,
+        progress=False,
     )
     findings = tuple(_with_place(item, place) for item in _without_consequences(result.findings))
     rate = result.best_rate if result.verdict == "not memorised" else None
@@ -179,9 +186,9 @@ def _memory_judged(
         too_few = None if _has_error(findings) else _too_few_parameters(build, plan)
         opinions.append(too_few or Opinion("failed", "the batches were not learnt by heart"))
         told += f"; a learning rate of {rate:.3g} learns" if rate is not None else ""
-    elif memory.verdict == "memorised" and _is_inaccurate(memory):
+    elif memory.verdict == "memorised" and memory.constant is not None and memory.last >= memory.constant:
         why = (
-            "the loss has reached its end and the accuracy has not: the loss doesn't depend on the labels as it should"
+            "a constant prediction scores as well: the targets of the batch are all the same, or the loss ignores them"
         )
         opinions.append(Opinion("look", why))
     elif memory.verdict == "undecided":
@@ -194,13 +201,6 @@ def _memory_judged(
         opinions.append(Opinion("not judged", way))
     numbers = {"verdict": memory.verdict, "first": memory.first, "last": memory.last, "steps": memory.steps}
     return concluded(check.name, check.purpose, told, findings, opinions, numbers)
-
-
-def _is_inaccurate(memory: Memory) -> bool:
-    """Whether far fewer samples are right than can be."""
-    if memory.accuracy is None or memory.attainable is None:
-        return False
-    return memory.accuracy < 0.5 * memory.attainable
 
 
 def _too_few_parameters(build: Build, plan: Plan) -> Opinion | None:

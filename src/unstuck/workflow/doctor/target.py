@@ -144,12 +144,18 @@ def _from_file(path: Path) -> ModuleType:
     folder = str(path.parent.absolute())
     if folder not in sys.path:
         sys.path.insert(0, folder)  # as python does for a script
-    spec = importlib.util.spec_from_file_location(path.stem, path.absolute())
+    # a file that is called like a module that is in use (random.py) mustn't take its place
+    name = path.stem if path.stem not in sys.modules else f"{path.stem} (examined)"
+    spec = importlib.util.spec_from_file_location(name, path.absolute())
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 
