@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -37,8 +36,9 @@ class Frame:
 
 
 def _installed_roots() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    roots = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    # sysconfig would tell as well, but loads a large file to do so
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    roots = {os.path.dirname(os.__file__), os.path.join(sys.base_exec_prefix, sys.platlibdir, version)}
     roots |= {entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")}
     roots.add(os.path.dirname(os.path.abspath(__file__)))
     return tuple(sorted({os.path.join(root, "") for entry in roots for root in (entry, os.path.realpath(entry))}))

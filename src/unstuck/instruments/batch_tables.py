@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 from unstuck.measure.fingerprints import fingerprints
@@ -177,7 +177,7 @@ class Inputs:
         part = self.part
         part.distinct = len(self._seen)
         part.discrete = self._discrete
-        part.spread = median(self._spreads) if self._spreads else 1.0
+        part.spread = float(np.median(self._spreads)) if self._spreads else 1.0
         if self._sums is not None and self._squares is not None and self._values:
             mean, square = self._sums / self._values, self._squares / self._values
             part.features = mean.shape[0]
@@ -312,8 +312,8 @@ class Order:
             previous = label if label is not None else previous
         # what is left of it once the model has begun to learn
         half = len(before) // 2
-        part.before = median(before[half:]) if before else None
-        part.after = median(after[half:]) if after else None
+        part.before = float(np.median(before[half:])) if before else None
+        part.after = float(np.median(after[half:])) if after else None
         part.repeated = self._repeated()
         total = self._squares / self._values - (self._sums / self._values) ** 2
         inner = sum(item[3] for item in self._batches) / len(self._batches)

@@ -46,7 +46,7 @@ _FIRST = 40
 _ORDERED = 100
 """First passes of which the targets' order is noted, if nothing else."""
 
-_EARLY = (200, 0.04)
+_EARLY = (200, 0.025)
 """Up to so many passes, as many as this share of a step's time allows."""
 
 _PART = 0.8
@@ -104,7 +104,7 @@ class _Draw:
 
 
 class _Told(NamedTuple):
-    """What a pass was given (``given``), what the loaders gave for it (``drawn``, ``last``), and what its loss tells."""
+    """What a pass was given (``given``), what the loaders gave for it (``drawn``, ``last``), what its loss tells."""
 
     given: list[torch.Tensor]
     drawn: list[torch.Tensor]

@@ -41,7 +41,7 @@ _PARAMETER_PART = 0.15
 
 _BACKWARD_CODE = torch.Tensor.backward.__code__
 
-_TINY = 4e-4
+_TINY = 1e-3
 _DEAR_INTERVAL = 4
 """In steps shorter than so many seconds, or with large gradients, only every so many-th look is at more than the
 gradient that is computed last, which nearly every NaN of a backward pass reaches."""

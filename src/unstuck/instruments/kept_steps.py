@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from unstuck.instruments.guard import Backward, Guard
 from unstuck.instruments.inventory import Inventory, find_models
 from unstuck.instruments.moments import FrameMoment, Moment, Moments
+from unstuck.instruments.spooled import SpooledTensors
 from unstuck.signals import Rest
 
 __all__ = ["Kept", "KeptStep", "KeptSteps"]
@@ -112,7 +113,7 @@ class KeptSteps:
         self._optimizer: int | None = None
         self._steps: list[KeptStep] = []
         self._modules: dict[int, bool] = {}
-        self._weights: tuple[torch.Tensor, ...] = ()
+        self._weights = SpooledTensors(())
         self._settings: tuple[dict[str, Any], ...] = ()
         self._models: dict[str, int] = {}
         self._buffers: tuple[tuple[int, str, torch.Tensor], ...] = ()
@@ -168,8 +169,12 @@ class KeptSteps:
         if sum(item.numel() * item.element_size() for item in parameters) > _WEIGHT_BYTES:
             self._refuse("the weights are too large for a copy of how they began")
             return
+        try:
+            self._weights = SpooledTensors(parameters)
+        except OSError:
+            self._refuse("there is no room for a copy of how the weights began")
+            return
         self._optimizer = id(optimizer)
-        self._weights = tuple(item.detach().clone() for item in parameters)
         self._settings = tuple(
             {key: _copied(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups
         )
@@ -280,7 +285,8 @@ class KeptSteps:
         self._stop_collecting()
         self._held, self._watched, self._models, self._steps = {}, set(), {}, []
         self._optimizer = None
-        self._weights, self._settings, self._buffers = (), (), ()
+        self._weights.close()
+        self._settings, self._buffers = (), ()
         self._bytes, self._counted = 0, set()
 
     def _stop_collecting(self) -> None:
@@ -306,7 +312,7 @@ class KeptSteps:
         kept = Kept(
             self._held[self._optimizer],
             tuple(self._restored(item) for item in self._steps),
-            self._weights,
+            self._weights.take(),
             self._settings,
             models,
             tuple(buffers),

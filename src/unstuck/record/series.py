@@ -39,6 +39,16 @@ class Bucket(NamedTuple):
 def join(a: Bucket, b: Bucket) -> Bucket:
     """One bucket for ``a`` and the rows after it, ``b``."""
     kind = a.last.typecode
+    if len(a.last) == 1:  # a loss; there are many of them
+        (low, high, last), (below, above, later) = (a.low[0], a.high[0], a.last[0]), (b.low[0], b.high[0], b.last[0])
+        return Bucket(
+            a.start,
+            b.end,
+            a.count + b.count,
+            array(kind, (low if low < below or below != below else below,)),
+            array(kind, (high if high > above or above != above else above,)),
+            array(kind, (last if later != later else later,)),
+        )
     return Bucket(
         a.start,
         b.end,

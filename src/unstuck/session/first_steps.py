@@ -10,7 +10,6 @@ from weakref import WeakSet
 import torch
 from torch.utils.data import default_collate
 
-from unstuck.diagnosis.coverage import unseen
 from unstuck.instruments.constructions import Constructions
 from unstuck.instruments.guard import Guard
 from unstuck.instruments.inventory import find_models
@@ -166,8 +165,6 @@ class FirstSteps:
 
     def run_ends(self) -> None:
         self.leave()
-        for phrase in unseen(self._recording.all(Anatomy)):
-            self._recording.add_unchecked(phrase)
 
     def suspend(self) -> None:
         """What comes next is none of the program's: an open trace is dropped, and begun again later."""

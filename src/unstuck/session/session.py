@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from unstuck.diagnosis import judge
-from unstuck.diagnosis.incidents import all_incidents
 from unstuck.errors import MisconfigurationException
 from unstuck.instruments.batch_sizes import BatchSizesOfModels
 from unstuck.instruments.batches import Batches
@@ -34,7 +32,9 @@ from unstuck.instruments.skipped_steps import SkippedSteps
 from unstuck.instruments.step_limit import StepLimit
 from unstuck.instruments.step_order import StepOrder
 from unstuck.instruments.underflow import Underflow
+from unstuck.isolation import private_imports
 from unstuck.places import Frame
+from unstuck.record.anatomy import Anatomy
 from unstuck.record.incident import UnderflowRecord
 from unstuck.record.recording import RECORDING_NAME, Recording
 from unstuck.session.dropping import Dropping, DroppingEnds
@@ -42,7 +42,6 @@ from unstuck.session.explain import explain, explain_skipped_step, explain_zero_
 from unstuck.session.first_steps import FirstSteps
 from unstuck.session.live_trace import LiveTrace
 from unstuck.session.options import Ending, SessionOptions, Verdict
-from unstuck.session.probing import Probing
 from unstuck.session.progress import Progress
 from unstuck.session.restoring import Restoring
 from unstuck.signals import Bus, Listener
@@ -218,6 +217,7 @@ class Session:
         self._bus.run_ends()
         self._excluded += time.perf_counter() - begin  # the program has ended: what is summed up now delays nothing
         self._probe(ending)
+        self._note_unseen()
         self.recording.set_facts(self._facts())
         self.recording.set_gradients()
         self.recording.write_records()
@@ -267,6 +267,11 @@ class Session:
             self._describe = before
 
     def _verdict(self, ending: Ending, elapsed: float) -> Verdict:
+        # What is needed at the end only is imported then, so that a run begins sooner.
+        with private_imports():
+            from unstuck.diagnosis import judge
+            from unstuck.diagnosis.incidents import all_incidents
+
         findings = judge(self.recording)
         cost = None
         if self._guard.passes and elapsed > 0.0:
@@ -286,12 +291,22 @@ class Session:
             rerun_step=self._rerun_step(),
         )
 
+    def _note_unseen(self) -> None:
+        with private_imports():
+            from unstuck.diagnosis.coverage import unseen
+
+        for phrase in unseen(self.recording.all(Anatomy)):
+            self.recording.add_unchecked(phrase)
+
     def _probe(self, ending: Ending) -> None:
         """Try on copies what the run alone can't tell; not where somebody waits for the end."""
         self.recording.flush()
         if self.options.budget <= 0.0 or ending.kind in ("interrupt", "exception"):
             self._kept_steps.take()
             return
+        with private_imports():
+            from unstuck.session.probing import Probing
+
         progress = Progress(self.options.quiet)
         probing = Probing(
             self.recording,

@@ -62,6 +62,7 @@ class PlainSource:
         self._hooks = module_hooks._global_forward_pre_hooks
         self._hook_id: int | None = None
         self._armed = False
+        self._wanted = True  # as it was said at the end of the last step
         self._compiles = False
         self._pid = os.getpid()
         self._in_backward = 0
@@ -150,7 +151,7 @@ class PlainSource:
     def _arm(self) -> None:
         if self._armed or self._hook_id is None or self._compiles or self._bus.muted:
             return
-        if self._wants_calls():
+        if self._wanted:
             self._armed = True
             self._hooks[self._hook_id] = self._forward_hook
 
@@ -218,6 +219,7 @@ class PlainSource:
     def _step_ended(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not _compiling():
             self._bus.step_ended(optimizer, sys._getframe(1))
+            self._wanted = self._wants_calls()
             self._arm()
 
     def _wrap_optimizer_init(self, original: Callable[..., None]) -> Callable[..., None]:
