@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unstuck.measure import rng
 
@@ -70,3 +73,25 @@ def test_generators_of_the_program_are_included() -> None:
     first = draw()
     rng.restore(state)
     assert draw() == first
+
+
+STIRRED: list[Callable[[int], Any]] = [
+    lambda count: np.random.rand(count),
+    lambda count: [random.random() for _ in range(count)],
+    lambda count: np.random.seed(count),
+    lambda count: random.seed(count),
+    lambda count: np.random.randint(0, 7, count),
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(STIRRED), st.sampled_from([0, 1, 2, 312, 623, 624, 1248, 5000])), max_size=8))
+def test_a_state_that_was_taken_before_is_never_taken_for_the_present_one(
+    actions: list[tuple[Callable[[int], Any], int]],
+) -> None:
+    for act, count in actions:
+        act(count)
+        state = rng.capture()
+        key, position = np.random.get_state()[1:3]  # type: ignore[misc]
+        assert state.numpy == np.asarray(key, np.uint32).tobytes() + int(position).to_bytes(4, sys.byteorder)
+        words = random.getstate()[1]
+        assert np.frombuffer(state.python, np.uint32).tolist() == [words[-1], *words[:-1]]
