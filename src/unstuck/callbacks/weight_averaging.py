@@ -46,6 +46,7 @@ class WeightAveraging(Callback):
         self._average_model: AveragedModel | None = None
         self._latest_update_step = 0
         self._latest_update_epoch = -1
+        self._is_swapped = False
 
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
         """Tell whether the average takes in the weights now; override it for another rhythm.
@@ -66,6 +67,7 @@ class WeightAveraging(Callback):
             # Else layers that are made there would be missing in the average.
             pl_module.configure_model()
         device = pl_module.device if self._device is None else self._device
+        self._is_swapped = False
         self._average_model = AveragedModel(pl_module, device=device, use_buffers=self._use_buffers, **self._kwargs)
 
     def on_train_batch_end(
@@ -103,10 +105,12 @@ class WeightAveraging(Callback):
             rank_zero_info("The weights are saved as they are: there is no average outside of a fit.")
             return
         state = self._average_model.state_dict()
-        checkpoint["current_model_state"] = checkpoint["state_dict"]
-        checkpoint["state_dict"] = {
-            name[len(PREFIX) :]: value for name, value in state.items() if name.startswith(PREFIX)
-        }
+        average = {name[len(PREFIX) :]: value for name, value in state.items() if name.startswith(PREFIX)}
+        current = checkpoint["state_dict"]
+        if self._is_swapped:
+            # A validation was interrupted, for which they had changed places.
+            average, current = current, average
+        checkpoint["current_model_state"], checkpoint["state_dict"] = current, average
         checkpoint["averaging_state"] = {name: value for name, value in state.items() if not name.startswith(PREFIX)}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -137,6 +141,7 @@ class WeightAveraging(Callback):
     def _swap(self, module: LightningModule) -> None:
         if self._average_model is None:
             return
+        self._is_swapped = not self._is_swapped
         for averaged, current in self._pairs(module):
             kept = averaged.data.clone()
             averaged.data.copy_(current.data)

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+import torchmetrics
 from torch import nn
 
-from tests.trainer.checkpoints.training_with_state import Regression, Stop, assert_same_end, fit
-from unstuck.callbacks import ModelCheckpoint
+from tests.trainer.checkpoints.test_resume import Fails
+from tests.trainer.checkpoints.training_with_state import Regression, SaveAt, Stop, assert_same_end, fit, train_loader
+from unstuck.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +98,65 @@ def test_a_step_that_has_changed_nothing_is_done_again(base: type[Closures], fai
         path = interrupted(base, fails_at, tmp_path)
         resumed = fit(make=base, ckpt_path=path, seed=99, callbacks=[keeper(tmp_path)])
     assert_same_end(resumed, through)
+
+
+class Measured(Regression):
+    """Logs a metric object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error = torchmetrics.MeanAbsoluteError()
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.error(self.net(batch[0]).detach(), batch[1])
+        self.log("error", self.error, on_step=True, on_epoch=True)
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("at", [2, 5, 7])
+def test_metric_objects_forget_the_step_that_failed(at: int, tmp_path: Path) -> None:
+    through = fit(make=Measured)
+    with pytest.raises(Stop):
+        fit(make=Measured, callbacks=[Fails("on_after_backward", at), keeper(tmp_path)])
+    (path,) = tmp_path.glob("*.ckpt")
+    assert_same_end(fit(make=Measured, ckpt_path=path, seed=99, callbacks=[keeper(tmp_path)]), through)
+
+
+@pytest.mark.parametrize("at", [4, 5, 10])
+def test_metric_objects_are_whole_also_after_the_last_batch(at: int, tmp_path: Path) -> None:
+    through = fit(make=Measured)
+    with pytest.raises(Stop):
+        fit(make=Measured, callbacks=[SaveAt("on_train_batch_end", at, tmp_path / "x.ckpt", Stop())])
+    assert_same_end(fit(make=Measured, ckpt_path=tmp_path / "x.ckpt", seed=99), through)
+
+
+@pytest.mark.parametrize("hook", ["on_validation_batch_start", "on_train_batch_start", "on_validation_start"])
+def test_average_of_the_weights_keeps_its_place(hook: str, tmp_path: Path) -> None:
+    """Average and weights change places for a validation, and one that fails leaves them so."""
+
+    def callbacks(*others: Any) -> list[Any]:
+        return [EMAWeightAveraging(decay=0.9), *others]
+
+    through = fit(callbacks=callbacks())
+    with pytest.raises(Stop):
+        fit(callbacks=callbacks(Fails(hook, 2), keeper(tmp_path)))
+    (path,) = tmp_path.glob("*.ckpt")
+    assert_same_end(fit(callbacks=callbacks(keeper(tmp_path)), ckpt_path=path, seed=99), through)
+
+
+def test_loaders_are_asked_for_anew_where_the_epoch_begins_anew(tmp_path: Path) -> None:
+    """They may draw random numbers where they are made."""
+
+    class Loading(Regression):
+        def train_dataloader(self) -> Any:
+            torch.rand(1)
+            return train_loader(0)
+
+    keywords: dict[str, Any] = {"make": Loading, "loader": lambda: None, "reload_dataloaders_every_n_epochs": 1}
+    through = fit(**keywords)
+    for hook, at in (("on_train_epoch_start", 2), ("on_train_batch_start", 6)):
+        folder = tmp_path / hook
+        with pytest.raises(Stop):
+            fit(callbacks=[Fails(hook, at), keeper(folder)], **keywords)
+        (path,) = folder.glob("*.ckpt")
+        assert_same_end(fit(ckpt_path=path, seed=99, callbacks=[keeper(folder)], **keywords), through)

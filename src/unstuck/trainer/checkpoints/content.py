@@ -10,7 +10,7 @@ from unstuck.errors import NameClashError
 from unstuck.messages import rank_zero_warn
 from unstuck.trainer.checkpoints.files import HYPERPARAMETERS
 from unstuck.trainer.checkpoints.loop_states import Position, position_of, write_loop_states
-from unstuck.trainer.checkpoints.metric_states import metric_states
+from unstuck.trainer.checkpoints.metric_states import metric_states, states_on_cpu
 from unstuck.trainer.checkpoints.random_state import RandomStates, pack
 from unstuck.trainer.checkpoints.trail import gradients_of, modules_in_eval_mode, versions_of
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook
@@ -135,7 +135,7 @@ def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
         "metrics": {name: _on_cpu(value) for name, value in run.logbook.callback_metrics.items()},
         "training_batches": progress.num_training_batches,
         "accumulate_grad_batches": run.settings.accumulate_grad_batches,
-        "loaded_in_epoch": {"train": run.train.loaded_in_epoch, "val": run.val.loaded_in_epoch},
+        "loaded_in_epoch": trail.loaded_before if _begins_epoch_anew(run, position) else trail.loaded_now(),
     }
     begun_before = place == Place.BETWEEN or (place == Place.EPOCH_START and trail.begun_early)
     if trail.begun is not None and (position.within_epoch or begun_before):
@@ -158,7 +158,7 @@ def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
     if position.within_epoch:
         sums = run.logbook.training_sums() if window is None else window.sums
         state["sums"] = [[_on_cpu(value) for value in entry] for entry in sums]
-        state["metric_objects"] = metric_states(run.module)
+        state["metric_objects"] = states_on_cpu(metric_states(run.module) if window is None else window.metrics)
         state["eval_modules"] = _modules_in_eval_mode(run)
         if window is not None:
             state["gradients"] = window.gradients
@@ -174,13 +174,18 @@ def _is_pending(run: Run, position: Position) -> bool:
     return run.progress.accumulating
 
 
+def _begins_epoch_anew(run: Run, position: Position) -> bool:
+    """Whether the fit has to go on with the hooks at the start of the epoch, which have run."""
+    return position.place == Place.EPOCH_START and run.trail.boundary is not None
+
+
 def _random_states(run: Run, position: Position, window: Any) -> RandomStates:
     """The random states with which the fit has to go on."""
     trail, progress = run.trail, run.progress
     if window is not None and window.batches:
         states: RandomStates = window.random
         return states
-    if position.place == Place.EPOCH_START and trail.boundary:
+    if _begins_epoch_anew(run, position) and trail.boundary is not None:
         return trail.boundary
     if run.state.stage == RunningStage.SANITY_CHECKING and trail.validation:
         return trail.validation

@@ -11,15 +11,15 @@ import torch
 
 from unstuck.trainer.results.metric_objects import is_metric
 
-__all__ = ["metric_states", "restore_metric_states"]
+__all__ = ["metric_states", "restore_metric_states", "states_on_cpu"]
 
 
 def metric_states(module: torch.nn.Module) -> dict[str, Any]:
-    """The states of all metrics within a module that have collected something, by name, on the CPU."""
+    """Copies of the states of all metrics within a module that have collected something, by name."""
     return {
         name: {
             "count": metric._update_count,
-            "states": {state: _on_cpu(getattr(metric, state)) for state in metric._defaults},
+            "states": {state: _copied(getattr(metric, state)) for state in metric._defaults},
         }
         for name, metric in _metrics(module)
         if metric._update_count > 0
@@ -38,16 +38,26 @@ def restore_metric_states(module: torch.nn.Module, saved: dict[str, Any]) -> Non
         metric._computed = None
 
 
+def states_on_cpu(states: Any) -> Any:
+    """The same states on the CPU."""
+    if isinstance(states, torch.Tensor):
+        return states.detach().cpu()
+    if isinstance(states, dict):
+        return {name: states_on_cpu(value) for name, value in states.items()}
+    return [states_on_cpu(item) for item in states] if isinstance(states, list) else states
+
+
 def _metrics(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for name, child in module.named_modules():
         if is_metric(child) and hasattr(child, "_defaults") and hasattr(child, "_update_count"):
             yield name, child
 
 
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    return [_on_cpu(item) for item in value] if isinstance(value, list) else value
+def _copied(value: Any) -> Any:
+    # What has been put into a list isn't changed any more.
+    return (
+        value.detach().clone() if isinstance(value, torch.Tensor) else list(value) if isinstance(value, list) else value
+    )
 
 
 def _on_device(value: Any, device: Any) -> Any:

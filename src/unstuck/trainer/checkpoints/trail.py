@@ -55,6 +55,8 @@ class Window:
     """What :func:`versions_of` the module told."""
     sums: list[Any]
     """The epoch's sums of logged values."""
+    metrics: dict[str, Any]
+    """What metric objects have collected."""
     restarts: dict[int, Restart]
     """As :attr:`Trail.restarts`."""
     ahead: RandomStates | None
@@ -73,6 +75,8 @@ class Trail:
     """The training loaders among these."""
     boundary: RandomStates | None = None
     """Before the hooks at the start of the epoch."""
+    loaded_before: dict[str, float] = field(default_factory=dict)
+    """The epochs in which the loaders of "train" and "val" had been asked for by then."""
     begun: RandomStates | None = None
     """When the pass over the training data was begun."""
     begun_early: bool = False
@@ -121,6 +125,10 @@ class Trail:
             name: [] if stage.combined is None else stage.combined.running() for name, stage in self._stages.items()
         }
 
+    def loaded_now(self) -> dict[str, float]:
+        """The epochs in which the loaders were asked for."""
+        return {name: stage.loaded_in_epoch for name, stage in self._stages.items()}
+
     def note_restart(self, position: int, batch: int) -> None:
         """A loader begins anew within the pass.
 
@@ -151,6 +159,7 @@ class Trail:
     def begin_epoch(self) -> None:
         """The hooks at the start of an epoch come."""
         self.boundary, self.begun_early, self.window = self.now(), self.begun is not None, None
+        self.loaded_before = self.loaded_now()
 
     def end_epoch(self) -> None:
         """The pass is over."""

@@ -18,7 +18,7 @@ from unstuck.trainer.checkpoints.data_position import (
     restore_modes_of,
     warn_of_overfitting,
 )
-from unstuck.trainer.checkpoints.metric_states import restore_metric_states
+from unstuck.trainer.checkpoints.metric_states import metric_states, restore_metric_states
 from unstuck.trainer.checkpoints.restore import Resumption, restore_gradients
 from unstuck.trainer.checkpoints.trail import Window, gradients_of, versions_of
 from unstuck.trainer.config import saves_checkpoints
@@ -158,9 +158,7 @@ def _resume(run: Run) -> bool:
         announce_epoch(run.train, progress.epochs_processed)
         restore_gradients(run, own.get("gradients", {}))
         restore_modes_of(run.module, own.get("eval_modules", []))
-        if not resumption.position.is_last_batch:
-            # Without another batch nobody would log them, and so nobody reset them.
-            restore_metric_states(run.module, own.get("metric_objects", {}))
+        restore_metric_states(run.module, own.get("metric_objects", {}))
         if any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in run.trainer.callbacks):
             # It acts in a hook at the start of the epoch.
             run.settings.accumulate_grad_batches = own.get(
@@ -347,6 +345,7 @@ def _open_window(run: Run) -> Window:
         buffers={name: buffer.detach().clone() for name, buffer in module.named_buffers(remove_duplicate=False)},
         versions=versions_of(module),
         sums=run.logbook.training_sums(),
+        metrics=metric_states(module),
         restarts=run.trail.restarts,
         ahead=run.trail.ahead,
         gradients=gradients_of(module) if progress.accumulating else {},

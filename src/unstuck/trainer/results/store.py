@@ -120,15 +120,16 @@ class ResultStore:
     def sums(self) -> list[list[Any]]:
         """Return the epoch's sums so far, as plain values: settings, sum, weight and newest value of each key.
 
-        Metric objects keep theirs themselves.
+        Metric objects keep theirs themselves: for them there is no sum, and the settings name the object.
         """
         groups = [holder for holder in self._holders() if isinstance(holder, Group) and holder.total is not None]
         singles = [single for group in groups for single in (group.split() if len(group.settings) > 1 else [group])]
-        return [
-            [list(single.settings[0]), single.total, single.weight, single.step]
-            for single in singles
-            if single.settings[0].sync_dist_group is None
+        metrics = [holder for holder in self._holders() if isinstance(holder, MetricHolder) and not holder.empty]
+        kept = [
+            *([single.settings[0], single.total, single.weight, single.step] for single in singles),
+            *([holder.settings[0], None, 0, holder.step] for holder in metrics),
         ]
+        return [[list(settings), *values] for settings, *values in kept if settings.sync_dist_group is None]
 
     def continue_epoch(self, sums: list[list[Any]]) -> None:
         """Go on with an epoch that has begun.
@@ -136,12 +137,20 @@ class ResultStore:
         Args:
             sums: what :meth:`sums` returned.
         """
-        for settings, total, weight, step in sums:
-            group = Group([Settings(*settings)], accumulation_dtype())
-            group.total, group.weight, group.step, group.empty = total, weight, step, False
-            key = group.settings[0].key
-            self._places[key] = group, 0
-            self._begun.add(key)
+        metrics = dict(self.context.module.named_modules()) if self.context.module is not None else {}
+        for entry, total, weight, step in sums:
+            settings = Settings(*entry)
+            if total is not None:
+                group = Group([settings], accumulation_dtype())
+                group.total, group.weight, group.step, group.empty = total, weight, step, False
+                self._places[settings.key] = group, 0
+            elif is_metric(metrics.get(settings.metric_attribute)):
+                holder = MetricHolder(settings, metrics[settings.metric_attribute])
+                holder.step, holder.empty = step, False
+                self._places[settings.key] = holder, 0
+            else:
+                continue
+            self._begun.add(settings.key)
         # The next batch isn't the first of the epoch.
         self._in_first_batch = True
 
