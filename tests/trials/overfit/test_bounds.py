@@ -113,3 +113,14 @@ def test_parameters_of_the_loss_get_no_gradient() -> None:
     loss = Scaled()
     assert bounds_of(loss, torch.randn(8, 1), torch.randn(8, 1), torch.arange(8)).floor == pytest.approx(0.0, abs=1e-6)
     assert loss.scale.grad is None
+
+
+def test_predictions_too_large_to_minimise_over_have_no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unstuck.trials.overfit.bounds._MOST_NUMBERS", 20)
+    assert bounds_of(F.mse_loss, torch.randn(5, 4), torch.randn(5, 4), torch.arange(5)).floor is not None
+    assert bounds_of(F.mse_loss, torch.randn(7, 3), torch.randn(7, 3), torch.arange(7)).floor is None
+
+
+def test_a_loss_that_takes_too_long_has_no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unstuck.trials.overfit.bounds._SECONDS", 0.0)
+    assert bounds_of(F.mse_loss, torch.randn(5, 4), torch.randn(5, 4), torch.arange(5)).floor is None

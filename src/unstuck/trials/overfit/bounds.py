@@ -33,6 +33,9 @@ _BOTTOMLESS = 50.0
 _HISTORY, _NUMBERS_KEPT = 20, 40_000_000
 """Steps that the minimiser remembers, fewer where predictions hold so many numbers that memory would count."""
 
+_MOST_NUMBERS = 20_000_000
+"""Of a batch's predictions; larger ones would take gigabytes to minimise over, so that their bounds stay unknown."""
+
 _SECONDS = 10.0
 """For each bound; a loss that isn't minimised by then has no known one."""
 
@@ -64,6 +67,8 @@ def bounds_of(loss_fn: Loss, output: torch.Tensor, target: Any, groups: torch.Te
         groups: (samples,) equal numbers for equal inputs, counted from 0.
     """
     if output.dim() == 0 or output.shape[0] != groups.shape[0] or not output.is_floating_point():
+        return Bounds(None, None)
+    if output.numel() > _MOST_NUMBERS:
         return Bounds(None, None)
     alike = torch.zeros_like(groups)
     # in half precision the steps between numbers would be taken for the lowest loss
