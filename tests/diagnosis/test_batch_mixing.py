@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.session.watching import watch
 from unstuck.diagnosis.rules import model_batch_mixing
 from unstuck.findings import Finding
+from unstuck.record.trials import DependenceTrial
 
 FRAME = """
 from torch.utils.data import DataLoader, TensorDataset
@@ -254,3 +256,19 @@ SETS = {
 def test_sets_graphs_and_sequences_get_nothing(form: str, tmp_path: Path) -> None:
     program = "import warnings\nwarnings.simplefilter('ignore')\n" + textwrap.dedent(SETS[form])
     assert model_batch_mixing.rule(watch(program, tmp_path).session.recording) == []
+
+
+def test_a_trial_confirms_the_finding_or_takes_it_back(tmp_path: Path) -> None:
+    init, body = FAULTY["recurrent layer"]
+    program = FRAME.format(init=textwrap.indent(init, " " * 8), body=textwrap.indent(textwrap.dedent(body), " " * 8))
+    recording = watch(program, tmp_path).session.recording
+    (finding,) = model_batch_mixing.rule(recording)
+    (trial,) = recording.all(DependenceTrial)
+    assert finding.evidence["tried"] == (
+        f"another sample in place 0 changes the outputs of {trial.touched} of 11 others"
+    )
+    recording.records = [replace(item, touched=0) if item is trial else item for item in recording.records]
+    assert model_batch_mixing.rule(recording) == []
+    recording.records = [item for item in recording.records if not isinstance(item, DependenceTrial)]
+    (finding,) = model_batch_mixing.rule(recording)
+    assert "tried" not in finding.evidence

@@ -14,13 +14,14 @@ from unstuck.record.incident import SkippedStep, UnderflowRecord
 from unstuck.record.modes import EvaluationRecord, ModeRecord
 from unstuck.record.order import OrderRecord
 from unstuck.record.schedules import ScheduleRecord
-from unstuck.record.trials import LearningTrials
+from unstuck.record.trials import DependenceTrial, LearningTrials
 
 __all__ = ["KINDS", "kind_named", "name_of_kind"]
 
 KINDS: Mapping[str, type[Any]] = {
     "anatomy": Anatomy,
     "learning trials": LearningTrials,
+    "dependence": DependenceTrial,
     "connections": Connections,
     "evaluation": EvaluationRecord,
     "mode": ModeRecord,

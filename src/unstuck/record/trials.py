@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LearningTrial", "LearningTrials"]
+__all__ = ["DependenceTrial", "LearningTrial", "LearningTrials"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,25 @@ class LearningTrial:
     def curve(self) -> list[list[float]]:
         """[step, loss on held-out batches] for a report."""
         return [[step, loss] for step, loss in zip(self.steps, self.losses, strict=True)]
+
+
+@dataclass(frozen=True)
+class DependenceTrial:
+    """What the outputs of the first module call of a step depend on, tried in evaluation mode with other inputs.
+
+    Attributes:
+        samples: of the batch.
+        place: of the sample that was replaced by another one of the batch.
+        touched: other samples whose outputs moved with it.
+        depends: whether any output moved when all samples changed places.
+        model: whether the module that was called is the whole model.
+    """
+
+    samples: int
+    place: int
+    touched: int
+    depends: bool
+    model: bool
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from unstuck.diagnosis.rules import model_batch_mixing, model_input_ignored
 from unstuck.diagnosis.rules.loss_scale import scaling_of
 from unstuck.diagnosis.rules.optim_schedule_collapse import AHEAD
 from unstuck.diagnosis.signed_terms import first_loss
@@ -20,7 +21,8 @@ from unstuck.record.anatomy import Anatomy
 from unstuck.record.gradients import OptimizerRecord
 from unstuck.record.recording import Recording
 from unstuck.record.schedules import ScheduleRecord
-from unstuck.record.trials import LearningTrial, LearningTrials
+from unstuck.record.trials import DependenceTrial, LearningTrial, LearningTrials
+from unstuck.trials.dependence import try_dependence
 from unstuck.trials.learning import GATHERED, Change, Clip, TrialPlan, learn
 from unstuck.trials.rehearsal import Rehearsal, RehearsalError, rehearse
 
@@ -31,6 +33,13 @@ LENGTH = 64
 
 SIZES = ((LENGTH, 8, 4), (48, 8, 4), (36, 6, 3), (24, 4, 3), (18, 4, 2), (12, 3, 2))
 """Steps of a trial, batches that are held out and times that the loss on them is taken, by falling cost."""
+
+_SETTINGS = "other rates and settings"
+_DEPENDENCE = (
+    ("whether samples of a batch meet", model_batch_mixing.rule),
+    ("whether the output depends on the input", model_input_ignored.rule),
+)
+"""What other inputs tell, and the rules that suspect it."""
 
 TRIALS = 4
 """Trials that are usually made, for which the time must do."""
@@ -75,18 +84,37 @@ class Probing:
             return
         since = 0 if kept is None else kept.steps[0].step
         reasons = suspicions(self._recording, index, since)
-        if not reasons:
+        subjects = [phrase for phrase, asks in _DEPENDENCE if asks(self._recording)]
+        if not reasons and not subjects:
             return
-        if kept is None:
-            self._recording.add_unchecked(f"other rates and settings: not tried, {self._kept.refused}")
-            return
+        made: list[DependenceTrial | LearningTrials] = []
+        refused: dict[str, str] = {}
         try:
+            if kept is None:
+                raise RehearsalError(str(self._kept.refused))
+            # what is found is written down outside: inside, a compiled program's objects, which the sandbox puts back,
+            # may lead to the recording
             with rehearse(kept, optimizers, self._run_backward) as rehearsal:
-                made = self._learning(rehearsal, kept, index, reasons)
+                if subjects:
+                    self._told("trying other inputs")
+                    try:
+                        made.append(try_dependence(rehearsal, self._samples()))
+                    except RehearsalError as error:
+                        refused = dict.fromkeys(subjects, str(error))
+                if reasons:
+                    made.append(self._learning(rehearsal, kept, index, reasons))
         except RehearsalError as error:
-            self._recording.add_unchecked(f"other rates and settings: not tried, {error}")
-            return
-        self._recording.keep(made, whole=True)
+            tried = {type(item) for item in made}
+            refused |= dict.fromkeys([] if DependenceTrial in tried else subjects, str(error))
+            refused |= dict.fromkeys([_SETTINGS] if reasons else [], str(error))
+        for item in made:
+            self._recording.keep(item, whole=True)
+        for subject, reason in refused.items():
+            self._recording.add_unchecked(f"{subject}: not tried, {reason}")
+
+    def _samples(self) -> int | None:
+        """How many the first step's batch has, where that is known."""
+        return next((item.batch_size for item in self._recording.all(Anatomy) if item.batch_size is not None), None)
 
     def _learning(self, rehearsal: Rehearsal, kept: Kept, index: int, reasons: tuple[str, ...]) -> LearningTrials:
         begin = time.monotonic()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from unstuck.instruments.kept_steps import Kept, KeptStep
+from unstuck.instruments.moments import Moment
 from unstuck.measure import rng
 from unstuck.trials.replay.attempt import SHARES, Attempt, run_route
 from unstuck.trials.replay.heap import HeapTooLargeError
@@ -83,22 +84,35 @@ class Rehearsal:
             raise RehearsalError("the program can't be continued from that step as from the first")
         return self._pass(self.kept.steps[index], route, gradients, lambda loss: None, self._taken)
 
+    def first_call(self, index: int) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+        """The module that one kept step called first, with positional and keyword arguments.
+
+        Raises:
+            RehearsalError: no call was kept.
+        """
+        moment = self._call(index)
+        assert moment.module is not None
+        return moment.module, moment.args, dict(moment.kwargs)
+
     def output(self, index: int) -> Any:
-        """What the first module call of one kept step returns, on the arguments that it got in the run.
+        """What the first module call of one kept step returns, on its arguments and in the present modes.
 
         Raises:
             RehearsalError: no call was kept, or the module raised.
         """
-        step = self.kept.steps[index]
-        moment = next((item for item, _ in step.backward.moments if item.kind == "forward"), None)
+        moment = self._call(index)
+        module, args, kwargs = self.first_call(index)
+        if moment.random_state is not None:
+            rng.restore(moment.random_state)
+        with _named_errors(), _autocast(moment.autocast):
+            return module(*args, **kwargs)
+
+    def _call(self, index: int) -> Moment:
+        moments = self.kept.steps[index].backward.moments
+        moment = next((item for item, _ in moments if item.kind == "forward"), None)
         if moment is None or moment.module is None:
             raise RehearsalError("the step's first module call was not seen")
-        state = moment.random_state
-        if state is not None:
-            rng.restore(state)
-        self._set_modes(step)
-        with _named_errors(), _autocast(moment.autocast):
-            return moment.module(*moment.args, **dict(moment.kwargs))
+        return moment
 
     def _pass(
         self,

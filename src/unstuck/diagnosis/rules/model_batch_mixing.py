@@ -8,7 +8,8 @@ Found by following which sample of the batch each element belongs to through the
 inside the model (a layer lies downstream) that lets samples meet. It must be known that they are independent: a loader
 has stacked them, or the loop has picked rows of a table that have one target each. Normalisation over the batch,
 comparisons of all pairs in a loss, products with an adjacency matrix, mixed-up inputs (mixup) and statistics of a batch
-beside its samples aren't reported.
+beside its samples aren't reported. At the end of a run one sample of a kept batch is replaced: if no other output of
+the model moves, nothing is reported either.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
 from unstuck.record.anatomy import Anatomy, Op, Value
 from unstuck.record.recording import Recording
+from unstuck.record.trials import DependenceTrial
 
 __all__ = ["CODE", "rule"]
 
@@ -63,7 +65,10 @@ def rule(recording: Recording) -> list[Finding]:
         meeting = next(_meetings(objective), None)
         if meeting is not None and (meeting.scattered is not None or independent_samples(objective)):
             found.append(meeting)
-    return [_finding(found[0], len(found))] if found else []
+    trial = next(iter(recording.all(DependenceTrial)), None)
+    if trial is not None and trial.model and not trial.touched:
+        found = [item for item in found if not item.objective.op(item.index).module]  # they don't meet in the model
+    return [_finding(found[0], len(found), trial)] if found else []
 
 
 def _meetings(objective: Objective) -> Iterator[Meeting]:
@@ -193,7 +198,7 @@ def _heads(objective: Objective, op: Op) -> int | None:
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
-def _finding(meeting: Meeting, count: int) -> Finding:
+def _finding(meeting: Meeting, count: int, trial: DependenceTrial | None) -> Finding:
     objective = meeting.objective
     anatomy, op = objective.anatomy, objective.op(meeting.index)
     shape = "(" + ", ".join(map(str, meeting.taken.shape)) + ")"
@@ -213,9 +218,17 @@ def _finding(meeting: Meeting, count: int) -> Finding:
         Severity.ERROR,
         f"samples of a batch meet inside the model: {summary}",
         at_line(chain, module=op.module or None, op=anatomy.ops[_place(meeting)].name),
-        {"shape": shape, "dimensions": list(meeting.dims), "losses seen": count},
+        {"shape": shape, "dimensions": list(meeting.dims), "losses seen": count, **_shown(trial)},
         remedy,
     )
+
+
+def _shown(trial: DependenceTrial | None) -> dict[str, str]:
+    if trial is None or not trial.touched:
+        return {}
+    others = trial.samples - 1
+    told = f"another sample in place {trial.place} changes the outputs of {trial.touched} of {others} others"
+    return {"tried": told}
 
 
 def _place(meeting: Meeting) -> int:

@@ -22,6 +22,7 @@ from unstuck.diagnosis.optimizing import at_line
 from unstuck.findings import Finding, Severity
 from unstuck.record.anatomy import Anatomy, Op, Value
 from unstuck.record.recording import Recording
+from unstuck.record.trials import DependenceTrial
 
 __all__ = ["CODE", "rule"]
 
@@ -96,8 +97,11 @@ def rule(recording: Recording) -> list[Finding]:
         last[id(objective.anatomy)] = ignored
         if ignored:
             blind.append((objective, output, walk))
+    trial = next(iter(recording.all(DependenceTrial)), None)
     if blind and last and all(last.values()) and len(blind) >= FEWEST:
-        return [_finding(*blind[-1], len(blind))]
+        if trial is not None and trial.model and trial.depends:
+            return []
+        return [_finding(*blind[-1], len(blind), trial)]
     return _unused(anatomies) if anatomies else []
 
 
@@ -196,7 +200,7 @@ def _had_data(anatomy: Anatomy, index: int) -> bool:
     return False
 
 
-def _finding(objective: Objective, output: Value, walk: Walk, count: int) -> Finding:
+def _finding(objective: Objective, output: Value, walk: Walk, count: int, trial: DependenceTrial | None) -> Finding:
     anatomy = objective.anatomy
     lost = max(walk.lost_at, default=None)
     if lost is not None:
@@ -217,9 +221,15 @@ def _finding(objective: Objective, output: Value, walk: Walk, count: int) -> Fin
         Severity.ERROR,
         f"the output doesn't depend on the input: {how}",
         at_line(chain, module=module or None, op=anatomy.ops[at].name if lost is not None else None),
-        {"losses seen": count, "output": "x".join(map(str, output.shape))},
+        {"losses seen": count, "output": "x".join(map(str, output.shape)), **_shown(trial)},
         remedy,
     )
+
+
+def _shown(trial: DependenceTrial | None) -> dict[str, str]:
+    if trial is None or trial.depends:
+        return {}
+    return {"tried": f"no output moves when all {trial.samples} samples change places"}
 
 
 def _place(objective: Objective, walk: Walk) -> tuple[int, str]:
