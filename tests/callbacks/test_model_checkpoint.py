@@ -237,9 +237,9 @@ def test_what_cant_be_found(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no `ModelCheckpoint`"):
         unstuck.Trainer(**QUIET, max_epochs=1).test(module, batches, ckpt_path="best")
     saving = {**QUIET, "enable_checkpointing": True, "default_root_dir": tmp_path}
-    with pytest.raises(MisconfigurationException, match="nothing was saved yet"):
+    with pytest.raises(ValueError, match="nothing was saved yet"):
         unstuck.Trainer(**saving, max_epochs=1).test(module, batches, ckpt_path="best")
-    with pytest.raises(MisconfigurationException, match="fast_dev_run"):
+    with pytest.raises(ValueError, match="fast_dev_run"):
         unstuck.Trainer(**saving, fast_dev_run=True).test(module, batches, ckpt_path="best")
     with pytest.raises(ValueError, match=r"scheduler.*save_on_exception"):
         unstuck.Trainer(**saving, max_epochs=1).fit(module, batches, batches, ckpt_path="hpc")

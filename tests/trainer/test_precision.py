@@ -137,7 +137,7 @@ def test_short_names_of_16_bits_are_told_to_be_mixed(given: Any, name: str) -> N
         assert select_precision(given, "cpu").precision == name
 
 
-def test_whole_formats_cast_module_batches_and_new_tensors() -> None:
+def test_whole_formats_cast_module_batches_and_new_tensors(tmp_path: Path) -> None:
     seen = []
 
     class Watching(Base):
@@ -149,7 +149,7 @@ def test_whole_formats_cast_module_batches_and_new_tensors() -> None:
         seen.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fit(Watching(), precision=precision, max_steps=1, max_epochs=-1)
+            fit(Watching(), precision=precision, max_steps=1, max_epochs=-1, default_root_dir=tmp_path)
         assert set(seen) == {(dtype, dtype, dtype, dtype)}
     assert torch.get_default_dtype() == torch.float32
 
