@@ -65,6 +65,17 @@ def test_probabilities_stay_probabilities() -> None:
     assert found.floor == pytest.approx(0.0, abs=1e-3)
 
 
+def test_vectors_of_length_one_stay_that() -> None:
+    def nearest(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(output @ output.T, target)
+
+    made = F.normalize(torch.randn(8, 16, generator=torch.Generator().manual_seed(0)), dim=1)
+    found = bounds_of(nearest, made, torch.arange(8), torch.arange(8))
+    assert found.constant == pytest.approx(math.log(8), abs=1e-3)
+    # at best all pairs have the same product, -1 / 7
+    assert found.floor == pytest.approx(math.log(1 + 7 * math.exp(-1 / 7 - 1)), abs=1e-3)
+
+
 def test_a_loss_without_a_lower_end_has_no_bounds() -> None:
     found = bounds_of(F.nll_loss, torch.randn(8, 3), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1]), torch.arange(8))
     assert (found.constant, found.floor) == (None, None)

@@ -44,6 +44,18 @@ def test_a_loss_by_hand_is_a_function_of_the_models_answer() -> None:
     assert bounds.floor == pytest.approx(0.0, abs=1e-2)
 
 
+def test_of_several_modules_the_last_one_answers() -> None:
+    model = model_of(1)
+    found = seen(lambda model: ((model[2](model[1](model[0](INPUTS))) - WISHES) ** 2).mean(), model)
+    bounds = bounds_over([found])
+    assert bounds.constant == pytest.approx(float(WISHES.double().var(correction=0)), rel=1e-3)
+    assert bounds.floor == pytest.approx(0.0, abs=1e-2)
+    with torch.no_grad():
+        model[0].bias.fill_(-100.0)  # dead: what reaches the last module is the same for all samples
+    found = seen(lambda model: ((model[2](model[1](model[0](INPUTS))) - WISHES) ** 2).mean(), model)
+    assert bounds_over([found]).floor == pytest.approx(0.0, abs=1e-2)
+
+
 def with_noise(model: nn.Module) -> torch.Tensor:
     return ((model(INPUTS) - torch.randn(12, 1)) ** 2).mean()
 

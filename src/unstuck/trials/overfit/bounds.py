@@ -131,7 +131,8 @@ Form = tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], to
 def _forms(output: torch.Tensor) -> list[Form]:
     """Ways to write predictions so that they stay what the model's are: from free numbers to them, and back.
 
-    Predictions that look like probabilities are tried as such first; as free numbers where a loss takes those.
+    Predictions that look like probabilities are tried as such first; as free numbers where a loss takes those. Vectors of
+    length 1 stay that.
     """
     values = output.detach()
     if not bool(values.isfinite().all()):
@@ -143,6 +144,8 @@ def _forms(output: torch.Tensor) -> list[Form]:
         if last and float((values.sum(-1) - 1).abs().max()) < 1e-3:
             return [(lambda free: free.softmax(-1), lambda given: given.clamp_min(1e-6).log())]
         return [(torch.sigmoid, lambda given: given.clamp(1e-6, 1 - 1e-6).logit()), (_same, _same)]
+    if last and float((values.norm(dim=-1) - 1).abs().max()) < 1e-3:
+        return [(lambda free: torch.nn.functional.normalize(free, dim=-1), lambda given: given)]
     return [(_same, _same)]
 
 

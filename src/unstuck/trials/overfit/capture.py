@@ -1,8 +1,8 @@
 """What the loss of a pass was made of: a prediction, and a function of it.
 
 Where one call of a loss function of torch's made the whole loss, its first argument is the prediction. Else it is what
-the step's only module call returned, if the loss follows from that alone: then the step itself, with the module's
-answer replaced, is the function.
+the step's last outermost module call returned, if the loss follows from that alone: then the step itself, with the
+module's answer replaced, is the function.
 """
 
 from __future__ import annotations
@@ -115,17 +115,17 @@ def look(step: Callable[[], Any], model: torch.nn.Module, batch: Any) -> Passed:
             return Passed(loss, inputs=batch)  # a target that is drawn anew each time has no floor
         return Passed(loss, call.output, call.target, inputs_beside(call.target, batch), call.loss_fn)
     found = [item for item in calls if not (isinstance(item.output, torch.Tensor) and item.output.numel() == 1)]
-    if len(found) != 1 or not isinstance(found[0].output, torch.Tensor):
+    last = found[-1] if found else None
+    if last is None or not isinstance(last.output, torch.Tensor) or sum(x.module is last.module for x in found) > 1:
         return Passed(loss, inputs=batch)
-    (only,) = found
 
     def answered(output: torch.Tensor, target: Any) -> torch.Tensor:
-        with _answering(only.module, output):
+        with _answering(last.module, output):
             return _loss_of(step())
 
-    if not _follows_from(answered, only.output.detach(), loss.detach()):
+    if not _follows_from(answered, last.output.detach(), loss.detach()):
         return Passed(loss, inputs=batch)
-    return Passed(loss, only.output, None, only.inputs, answered)
+    return Passed(loss, last.output, None, found[0].inputs, answered)
 
 
 def same_targets(a: Any, b: Any) -> bool:
