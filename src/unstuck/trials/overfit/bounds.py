@@ -131,8 +131,8 @@ Form = tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], to
 def _forms(output: torch.Tensor) -> list[Form]:
     """Ways to write predictions so that they stay what the model's are: from free numbers to them, and back.
 
-    Predictions that look like probabilities are tried as such first; as free numbers where a loss takes those. Vectors of
-    length 1 stay that.
+    Predictions that look like probabilities are tried as such first; as free numbers where a loss takes those.
+    Vectors of length 1 stay that.
     """
     values = output.detach()
     if not bool(values.isfinite().all()):
