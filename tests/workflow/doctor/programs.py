@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import unstuck
 
@@ -111,3 +112,36 @@ def climbing() -> tuple[Any, ...]:
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
     batches = DataLoader(TensorDataset(inputs, targets), batch_size=16)
     return model, batches, nn.MSELoss(), torch.optim.Adam(model.parameters(), lr=1e-2)
+
+
+def outlier() -> tuple[Any, ...]:
+    """One batch, the forty-first, holds numbers whose squares overflow."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(1024, 8, generator=generator)
+    targets = inputs.sum(1, keepdim=True)
+    inputs[650] *= 1e30
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    batches = DataLoader(TensorDataset(inputs, targets), batch_size=16)
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output - target).pow(2).mean()  # overflows
+
+    return model, batches, loss, torch.optim.SGD(model.parameters(), lr=1e-2)
+
+
+class Unreadable(Dataset[Any]):
+    """A sample, which comes after the first batches, can't be read."""
+
+    def __len__(self) -> int:
+        return 640
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 40:
+            raise OSError("cannot read sample 40")  # unreadable
+        return torch.full((8,), float(index % 7)), index % 2
+
+
+def line_of(mark: str) -> int:
+    """The line of this file that ends with a mark."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(index for index, line in enumerate(lines, 1) if line.endswith(f"# {mark}"))

@@ -60,6 +60,13 @@ def test_a_training_that_diverges_has_failed() -> None:
     assert "has risen from" in run.why
 
 
+def test_the_operation_of_a_late_overflow_is_found_by_training_to_its_step_again() -> None:
+    examination = examine(programs.outlier, PLAN)
+    finding = next(item for item in examination.findings if item.code == "numerics.nonfinite-forward")
+    assert (finding.where.op, finding.where.step, finding.where.batch, finding.where.sample) == ("pow", 40, 40, 10)
+    assert (finding.where.file, finding.where.line) == (programs.__file__, programs.line_of("overflows"))
+
+
 def test_large_gradients_are_told() -> None:
     examination = examine(lambda: programs.regression(scale=1e3), PLAN)
     gradients = of(examination, "gradients")
@@ -160,6 +167,42 @@ def test_an_exception_of_the_program_is_told_with_its_place() -> None:
     assert f"{Path(__file__).name}:" in first.why
     assert examination.traceback is not None
     assert "mse_loss" in examination.traceback
+
+
+def test_an_exception_in_a_worker_is_told_with_its_place() -> None:
+    def target() -> Any:
+        model, _, loss, optimizer = programs.plain()
+        return model, DataLoader(programs.Unreadable(), batch_size=16, num_workers=1), loss, optimizer
+
+    examination = examine(target, PLAN)
+    assert examination.failure is not None
+    line = programs.line_of("unreadable")
+    assert examination.failure.startswith("OSError: cannot read sample 40 (in a DataLoader's worker, ")
+    assert examination.failure.endswith(f"programs.py:{line}, in __getitem__)")
+    assert examination.faults == ()
+
+
+def test_a_long_message_is_told_in_a_line() -> None:
+    def target() -> Any:
+        raise ValueError("first line\n" + "second line\n" * 100)
+
+    examination = examine(target, PLAN)
+    assert examination.failure is not None
+    assert examination.failure.startswith("ValueError: first line [...] (")
+    assert examination.traceback is not None
+    assert "second line" in examination.traceback
+
+
+def test_all_random_numbers_are_the_same_in_every_check() -> None:
+    drawn: list[tuple[float, ...]] = []
+
+    def target() -> Any:
+        drawn.append((random.random(), float(np.random.rand()), float(torch.rand(()))))
+        return programs.plain()
+
+    examine(target, Plan(steps=20))
+    assert len(drawn) >= 5
+    assert len(set(drawn)) == 1
 
 
 def test_a_program_that_exits_is_not_an_interruption() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
@@ -16,6 +17,9 @@ __all__ = ["described", "is_fault_of_unstuck", "is_interrupt", "whole"]
 
 _LONGEST = 300
 """Characters of an exception's message that are told in a line."""
+
+_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+")
+_LINE = re.compile(r'\s*File "(.+)", line (\d+), in (\w+)')
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
 
@@ -78,12 +82,25 @@ def described(error: BaseException) -> str:
     else:
         what = f"{type(error).__name__}: {_shortened(str(error))}" if str(error) else type(error).__name__
     folder = os.getcwd()
+    if _WORKER.match(str(error)):
+        return _of_worker(error, folder)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({display_path(error.filename, folder)}:{error.lineno})"
     lines = [line for line in traceback.extract_tb(error.__traceback__) if is_user_file(line.filename)]
     if not lines:
         return what
     return f"{what} ({display_path(lines[-1].filename, folder)}:{lines[-1].lineno}, in {lines[-1].name})"
+
+
+def _of_worker(error: BaseException, folder: str) -> str:
+    """An exception in a loader's worker, whose traceback torch hands over as text."""
+    lines = str(error).strip().splitlines()
+    places = [match.groups() for match in map(_LINE.match, lines) if match and is_user_file(match[1])]
+    what = f"{_shortened(lines[-1])} (in a DataLoader's worker"
+    if not places:
+        return f"{what})"
+    file, line, function = places[-1]
+    return f"{what}, {display_path(file, folder)}:{line}, in {function})"
 
 
 def _shortened(message: str) -> str:

@@ -85,10 +85,7 @@ def dry_run(check: Check, build: Build, plan: Plan) -> Outcome:
     losses = _losses(watching.recording)
     told = f"first batch: {seen.told}; {count:,} parameters, {trained:,} trained"
     told += f"; first loss {losses[0]:.4g}" if losses else ""
-    findings = watching.findings
-    if any(item.code.startswith("numerics.") and item.where.op is None for item in findings):
-        traced = numerical_check(check, build, plan).findings
-        findings = (*traced, *(item for item in findings if not (traced and item.code.startswith("numerics."))))
+    findings = _located(watching.findings, build, plan)
     opinions = []
     if not all(math.isfinite(loss) for loss in losses):
         opinions.append(Opinion("failed", "the loss is not finite"))
@@ -245,7 +242,8 @@ def gradient_health(check: Check, build: Build, plan: Plan) -> Outcome:
         numbers[f"optimizer {index}"] = {"norms": means, "total": middle, "largest": max(totals), "update": update}
     if not told:
         opinions.append(Opinion("not judged", "no optimizer took a step with a gradient"))
-    return concluded(check.name, check.purpose, "; ".join(told), watching.findings, opinions, numbers)
+    findings = _located(watching.findings, build, plan)
+    return concluded(check.name, check.purpose, "; ".join(told), findings, opinions, numbers)
 
 
 def numerical_check(check: Check, build: Build, plan: Plan) -> Outcome:
@@ -285,7 +283,7 @@ def real_run(check: Check, build: Build, plan: Plan) -> Outcome:
         told += [f"{name} {value:.4g}" for name, value in metrics.items()] or ["validated, nothing logged"]
     else:
         told.append("no validation")
-    opinions, findings = judge_course(course, optimizers), watching.findings
+    opinions, findings = judge_course(course, optimizers), _located(watching.findings, build, plan)
     if course is not None and not _has_error(findings) and any(item.status == "failed" for item in opinions):
         findings = (*_lower_rate(build, plan, watching, untrained, course), *findings)
     opinions += judge_validation(metrics, course)
@@ -303,6 +301,22 @@ CHECKS: tuple[Check, ...] = (
 
 
 # -- what the checks share ---------------------------------------------------------------------------------------------
+
+
+def _located(findings: Sequence[Finding], build: Build, plan: Plan) -> tuple[Finding, ...]:
+    """With the operation that made a value non-finite: where it isn't known, it is trained to that step again."""
+    found: list[Finding] = []
+    for item in findings:
+        step = item.where.step
+        if not item.code.startswith("numerics.nonfinite") or item.where.op is not None or step is None:
+            found.append(item)
+            continue
+        with Session.set_aside():
+            patient = build()
+            tracing = TracedStep(patient.model, step)
+            fitted(patient, plan, max_steps=step + 1, callbacks=[tracing])
+        found.append(item if tracing.finding is None else replace(tracing.finding, symptoms=item.symptoms))
+    return tuple(found)
 
 
 def _losses_at(build: Build, plan: Plan, other: OtherRate, steps: int) -> list[float]:

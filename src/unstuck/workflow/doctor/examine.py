@@ -8,24 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from unstuck.errors import UnstuckError
 from unstuck.findings import Finding
 from unstuck.places import Frame, user_chain
 from unstuck.session.session import Session
-from unstuck.trainer.data.seed import isolate_rng
 from unstuck.workflow.doctor.blame import described, is_fault_of_unstuck, is_interrupt, whole
 from unstuck.workflow.doctor.checks import CHECKS, Check
 from unstuck.workflow.doctor.outcome import Outcome, Plan
 from unstuck.workflow.doctor.restored import Belongings, put_back
+from unstuck.workflow.doctor.seeding import seeded
 from unstuck.workflow.doctor.target import Patient, TargetError, patient_of
 from unstuck.workflow.doctor.wording import for_examination
 
 __all__ = ["Examination", "examine", "unbuildable"]
-
-SEED = 0
-"""Every check builds the program anew from this seed, so that they see the same one."""
 
 
 @dataclass(frozen=True)
@@ -133,15 +128,13 @@ def _done(check: Check, target: Callable[[], Any], plan: Plan, outside: Sequence
     def build() -> Patient:
         """The program, built from the seed; what an earlier build has handed out is as it was then."""
         put_back(belongings)
-        with isolate_rng():
-            torch.manual_seed(SEED)
+        with seeded():
             patient = patient_of(target())
         belongings.append(Belongings(patient))
         return patient
 
     try:
-        with isolate_rng(), Session.set_aside():
-            torch.manual_seed(SEED)
+        with seeded(), Session.set_aside():
             outcome = check.run(check, build, plan)
     finally:
         put_back(belongings)

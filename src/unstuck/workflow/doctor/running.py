@@ -14,6 +14,7 @@ from unstuck.callbacks.callback import Callback
 from unstuck.loggers.logger import DummyLogger
 from unstuck.trainer.trainer import Trainer
 from unstuck.workflow.doctor.outcome import Plan
+from unstuck.workflow.doctor.seeding import seeded
 from unstuck.workflow.doctor.target import Patient
 
 __all__ = ["OtherRate", "ShortTraining", "fitted", "validated"]
@@ -31,7 +32,7 @@ def fitted(patient: Patient, plan: Plan, **options: Any) -> Trainer:
         short = ShortTraining(short_epochs="overfit_batches" in options)
         options = {**options, "limit_val_batches": 0, "num_sanity_val_steps": 0}
         options["callbacks"] = [short, *options.get("callbacks", ())]
-    with _aside(patient, plan) as settings:
+    with _aside(patient, plan) as settings, seeded():
         trainer = Trainer(**{**settings, **options})
         trainer.fit(patient.module, patient.train, patient.val, datamodule=patient.datamodule)
     return trainer

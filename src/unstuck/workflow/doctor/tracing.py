@@ -41,21 +41,26 @@ class TracedStep(Callback):
 
     Args:
         model: whose modules and parameters are named.
+        step: number of optimiser steps that are complete before it.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, step: int = 0) -> None:
         self.ops = 0
         self.finding: Finding | None = None
         self.failures: tuple[str, ...] = ()
         self._model = model
+        self._step = step
+        self._batch = 0
+        self._done = False
         self._trace: OpTrace | None = None
         self._losses: list[torch.Tensor] = []
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin."""
-        if batch_idx == 0:
+        if trainer.global_step == self._step and self._trace is None and not self._done:
             batch = move_data_to_device(batch, pl_module.device)
             self._trace = OpTrace(models={"model": self._model}, batch=batch)
+            self._batch = batch_idx
             self._trace.__enter__()
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
@@ -79,6 +84,7 @@ class TracedStep(Callback):
         trace, self._trace = self._trace, None
         if trace is None:
             return
+        self._done = True
         trace.__exit__(None, None, None)
         self.ops, self.failures = trace.ops, tuple(f"tracing: {item}" for item in trace.failures[:4])
         if not ask:
@@ -96,8 +102,8 @@ class TracedStep(Callback):
             where=Where(
                 file=last.file if last else None,
                 line=last.line if last else None,
-                step=0,
-                batch=0,
+                step=self._step,
+                batch=self._batch,
                 sample=origin.sample,
                 module=origin.module,
                 op=origin.op,
