@@ -14,6 +14,10 @@ from unstuck.record.recording import Recording
 __all__ = ["all_incidents", "code_of", "evidence_of", "incident_notes", "operation_finding", "severity_of", "where_of"]
 
 
+_MANY_SAMPLES = 64
+"""Samples of a batch up to which a finding lists them; the incident's folder has them all."""
+
+
 def all_incidents(recording: Recording) -> list[IncidentRecord]:
     """The incidents of a run, those of steps that a loss scaler has skipped among them."""
     return [*recording.incidents, *(item.incident for item in recording.all(SkippedStep))]
@@ -89,6 +93,7 @@ def evidence_of(incident: IncidentRecord, origin: Origin | None) -> dict[str, An
     evidence: dict[str, Any] = dict(incident.extra)
     if incident.loss is not None:
         evidence["loss"] = incident.loss
+    evidence.update(_in_dataset(incident, origin))
     if origin is not None:
         evidence["result"] = origin.value
         evidence["inputs"] = [_tensor(item) for item in origin.inputs]
@@ -99,6 +104,20 @@ def evidence_of(incident: IncidentRecord, origin: Origin | None) -> dict[str, An
     if incident.precision is not None:
         evidence.update(_in_float32(incident.precision))
     return evidence
+
+
+def _in_dataset(incident: IncidentRecord, origin: Origin | None) -> dict[str, Any]:
+    """Which samples of the dataset the batch was made of: with shuffling, its number in the epoch tells nothing."""
+    indices = incident.indices
+    if not indices or incident.late:
+        return {}
+    sample = incident.batch_sample if incident.batch_key is not None else (origin.sample if origin else None)
+    found: dict[str, Any] = {}
+    if sample is not None and 0 <= sample < len(indices):
+        found["dataset index"] = indices[sample]
+    if len(indices) <= _MANY_SAMPLES:
+        found["batch's dataset indices"] = list(indices)
+    return found
 
 
 def _in_float32(precision: PrecisionRecord) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -20,6 +20,7 @@ from torch.utils.data import SequentialSampler, Subset
 
 from unstuck.instruments.batch_probes import Arrays, count_turned, depends_on_tokens, probe_pairing, probe_scale
 from unstuck.instruments.batch_tables import Confusions, Indices, Inputs, Kept, Lags, Look, Order, Pairs, Targets
+from unstuck.instruments.drawn_indices import DrawnIndices
 from unstuck.instruments.guard import Guard
 from unstuck.instruments.pace import Pace
 from unstuck.measure.fingerprints import fingerprints, rows_of
@@ -80,8 +81,6 @@ class _Iteration:
         dataset: of it, behind all subsets.
         epoch: number of iterations of all loaders begun before.
         drawn: batches given so far.
-        waiting: indices of batches to come.
-        sampled: the sampler's iterator that those came from.
     """
 
     kind: Any = None
@@ -89,8 +88,6 @@ class _Iteration:
     dataset: ref[Any] | None = None
     epoch: int = 0
     drawn: int = 0
-    waiting: deque[Any] = field(default_factory=lambda: deque(maxlen=256))
-    sampled: Any = None
 
 
 @dataclass
@@ -152,6 +149,7 @@ class Batches:
         self._due = True
         self._made_at: WeakKeyDictionary[Any, tuple[Frame, ...]] = WeakKeyDictionary()
         self._iterations: WeakKeyDictionary[Any, _Iteration] = WeakKeyDictionary()
+        self._drawn = DrawnIndices()
         self._begun = 0
         self._loaders: Counter[Any] = Counter()  # iterations by where the loader was constructed
         self._parts: dict[Any, LoaderPart] = {}
@@ -202,14 +200,7 @@ class Batches:
         return made_at[-1] if made_at else id(loader)
 
     def indices_drawn(self, iterator: Any, indices: Any) -> None:
-        known = self._iterations.get(iterator)
-        if known is None:  # workers are sent ahead before the iteration is told
-            known = self._iterations[iterator] = _Iteration()
-        sampled = getattr(iterator, "_sampler_iter", None)
-        if known.sampled is not sampled:
-            known.sampled = sampled
-            known.waiting.clear()
-        known.waiting.append(indices)
+        self._drawn.note(iterator, indices)
 
     def batch_drawn(self, iterator: Any, batch: Any, frame: FrameType) -> None:
         known = self._iterations.get(iterator)
@@ -217,7 +208,7 @@ class Batches:
             return
         position = known.drawn
         known.drawn += 1
-        indices = known.waiting.popleft() if known.waiting else None
+        indices = self._drawn.take(iterator)
         if self._stepped:
             self._stepped = False
             self._draws.clear()
@@ -225,7 +216,7 @@ class Batches:
             return
         if len(self._draws) >= 8:
             del self._draws[0]  # an evaluation draws many
-        self._draws.append(_Draw(batch, known, position, _plain_indices(indices)))
+        self._draws.append(_Draw(batch, known, position, indices))
         if self._drawn_frames < 4:
             self._drawn_frames += 1
             # where a library draws (a Trainer's overfit test), beginning anew is meant
@@ -497,14 +488,6 @@ def _length(sized: Any) -> int | None:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
-
-
-def _plain_indices(indices: Any) -> list[int] | None:
-    if isinstance(indices, int):
-        return [indices]
-    if isinstance(indices, (list, tuple)) and all(isinstance(item, int) for item in indices):
-        return list(indices)
-    return None
 
 
 def _leaves(tree: Any, depth: int = 4) -> list[torch.Tensor]:

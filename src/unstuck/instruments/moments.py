@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from unstuck.instruments.drawn_indices import DrawnIndices
 from unstuck.measure import rng
 from unstuck.places import is_user_file
 from unstuck.program.attributes import own_attributes
@@ -78,11 +79,19 @@ class Moment(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """A batch as a loader gave it, how many its iteration had given before, and the object that the program got."""
+    """A batch as a loader gave it.
+
+    Attributes:
+        position: batches that its iteration had given before.
+        batch: with its entries as they were then.
+        given: the object that the program got.
+        indices: the dataset's indices of its samples, None where they aren't known.
+    """
 
     position: int
     batch: Any
     given: Any
+    indices: list[int] | None = None
 
 
 _CALL_CODES = {
@@ -116,6 +125,7 @@ class Moments:
         self.draws: deque[Draw] = deque(maxlen=8)
         self.backwards_since: dict[str, int] = {"forward": 0, "draw": 0, "step": 0}
         self._generators: tuple[Any, ...] = ()
+        self._drawn = DrawnIndices()
         self._taken = 0
         self._counts: dict[int, int] = {}
         self._stepped = False
@@ -144,7 +154,11 @@ class Moments:
     def epoch_begins(self, iterator: Any, loader: Any) -> None:
         self._counts[id(iterator)] = 0
 
+    def indices_drawn(self, iterator: Any, indices: Any) -> None:
+        self._drawn.note(iterator, indices)
+
     def batch_drawn(self, iterator: Any, batch: Any, frame: FrameType) -> None:
+        indices = self._drawn.take(iterator)
         position = self._counts.get(id(iterator), 0)
         self._counts[id(iterator)] = position + 1
         if self._elsewhere():
@@ -153,7 +167,7 @@ class Moments:
             self._stepped = False
             self.draws.clear()
         kept = _kept(batch)
-        self.draws.append(Draw(position, kept, batch))
+        self.draws.append(Draw(position, kept, batch, indices))
         self._drawn_by = threading.get_ident()
         self._draw_continues = _continues(frame)
         self._take("draw", frame, batch=kept, position=position)

@@ -76,6 +76,7 @@ class IncidentRecord:
         draw_chain: the user's lines that drew the batch.
         batch_sample: first sample of the drawn batch that holds NaN or infinity.
         batch_key: where in the batch.
+        indices: the dataset's indices of the batch's samples, where its loader has told them.
         folder: where the incident was saved.
         precision: the same step in float32, where anything of it was computed in half precision.
     """
@@ -93,6 +94,7 @@ class IncidentRecord:
     draw_chain: tuple[Frame, ...] = ()
     batch_sample: int | None = None
     batch_key: str | None = None
+    indices: list[int] | None = None
     folder: str | None = None
     precision: PrecisionRecord | None = None
     extra: dict[str, Any] = field(default_factory=dict)

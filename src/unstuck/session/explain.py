@@ -68,6 +68,7 @@ def explain(
         draw_chain=user_lines(moments.draw),
         batch_sample=sample,
         batch_key=key,
+        indices=_indices(moments),
         extra=extra or {},
     )
     if incident.kind in ("parameter", "state"):
@@ -129,6 +130,7 @@ def explain_skipped_step(
         draw_chain=user_lines(moments.draw),
         batch_sample=sample,
         batch_key=key,
+        indices=_indices(moments),
         precision=outcome.precision,
     )
     record = _saved(record, incident, moments, program.models, optimizers, options, "skipped-step")
@@ -211,6 +213,11 @@ def _origin_in(trace: OpTrace, incident: Incident) -> Origin | None:
                 return origin
     held = [item for group in incident.optimizer.param_groups for item in group["params"] if item.grad is not None]
     return trace.origin_of_gradient(*held)
+
+
+def _indices(moments: Moments) -> list[int] | None:
+    """The dataset's indices of the samples of the step's last batch."""
+    return moments.draws[-1].indices if moments.draws else None
 
 
 def _batch_index(incident: Incident) -> int | None:

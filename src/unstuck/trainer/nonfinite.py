@@ -379,7 +379,7 @@ class NonfiniteWatcher:
         batch_of = batch or (None if late else self._present())
         moments = Moments()
         if batch_of is not None:
-            moments.draws.append(Draw(batch_of.index, batch_of.arguments[0], batch_of.arguments[0]))
+            moments.draws.append(self._draw(batch_of))
         # gradients that were seen must come again; after a way back from a snapshot there are none yet
         self._failed = self._failed or not seen
         incident = self._incident(kind, optimizer, batch, step, late, moments)
@@ -418,6 +418,11 @@ class NonfiniteWatcher:
             partial=self._failed,
         )
 
+    def _draw(self, batch: _Batch) -> Draw:
+        drawn = self._run.train.combined.drawn
+        indices = None if drawn is None else drawn.of(batch.index)
+        return Draw(batch.index, batch.arguments[0], batch.arguments[0], indices)
+
     def _skip(self, optimizer: Optimizer) -> None:
         """The loss scaler has dropped the step."""
         self._skipped_in_row += 1
@@ -425,7 +430,7 @@ class NonfiniteWatcher:
             return
         moments = Moments()
         batch = self._suspect or self._present()
-        moments.draws.append(Draw(batch.index, batch.arguments[0], batch.arguments[0]))
+        moments.draws.append(self._draw(batch))
         incident = self._incident("gradient", optimizer, batch, self._steps, 0, moments)
         scaler = self._run.precision.scaler
         frame = sys._getframe(1)

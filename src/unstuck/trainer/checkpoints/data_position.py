@@ -60,6 +60,12 @@ def begin_pass_again(run: Run, resumption: Resumption) -> None:
     Afterwards the random states are those of that moment. Where the order can't be continued, a warning gives the
     numbers of what is seen again.
     """
+    _begin_again(run, resumption)
+    if run.train.combined.drawn is not None:
+        run.train.combined.drawn.forget()  # it has followed an iterator from another place than the pass's beginning
+
+
+def _begin_again(run: Run, resumption: Resumption) -> None:
     data, done = run.train, resumption.position.batches
     states = resumption.own.get("pass")
     sources = run.trail.sources

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast, get_args
 from torch.utils import _pytree as pytree
 from typing_extensions import Self
 
+from unstuck.trainer.data.indices import PassIndices
 from unstuck.trainer.data.loaders import (
     flatten_loaders,
     has_running_workers,
@@ -56,6 +57,7 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
         if mode not in get_args(CombinationMode):
             modes = ", ".join(get_args(CombinationMode))
             raise ValueError(f"mode={mode!r} is no way to combine loaders; the modes are {modes}.")
+        self.drawn: PassIndices | None = None  # where somebody wants to know which samples a batch is made of
         self._iterables = iterables
         self._flattened, self._spec = flatten_loaders(iterables)
         self._mode: CombinationMode = mode
@@ -165,6 +167,11 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
 
     def begin(self, loader: Any) -> Iterator[Any]:
         """``iter(loader)``, where :meth:`set_running` says so as if its workers ran already."""
+        if self.drawn is not None and len(self._flattened) == 1:
+            return self.drawn.begin(lambda: self._begin(loader))
+        return self._begin(loader)
+
+    def _begin(self, loader: Any) -> Iterator[Any]:
         if id(loader) in self._ran_before:
             self._ran_before.discard(id(loader))
             return iterate_as_if_running(loader)

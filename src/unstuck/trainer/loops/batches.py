@@ -8,6 +8,7 @@ from typing import Any
 from unstuck.messages import PossibleUserWarning, rank_zero_info, rank_zero_warn
 from unstuck.profilers.actions import profiled
 from unstuck.trainer.data.combined import CombinedLoader, as_combined, iterate
+from unstuck.trainer.data.indices import PassIndices
 from unstuck.trainer.data.limits import resolve_limit, resolve_val_check_interval
 from unstuck.trainer.data.loaders import (
     check_iterable,
@@ -60,6 +61,8 @@ def load_training(run: Run) -> None:
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
     data.max_batches = list(combined.limits or ())
+    if run.watcher is not None:
+        combined.drawn = PassIndices()  # a batch's number tells nothing of its samples where they are shuffled
     data.combined = combined
     data.batches, data.is_fresh = None, True
     progress.num_training_batches = combined.num_batches
