@@ -125,6 +125,28 @@ def test_actions_of_data_modules_callbacks_and_checkpoints_are_lightnings(tmp_pa
     assert "[LightningDataModule]Data.on_after_batch_transfer" in found["ours"]
 
 
+def test_actions_of_manual_optimisation() -> None:
+    found = []
+    for library, profiler_class in ((OURS, SimpleProfiler), (THEIRS, reference.SimpleProfiler)):
+
+        class Manual(base_module(library)):  # type: ignore[misc]
+            automatic_optimization = False
+
+            def training_step(self, batch: Any, batch_idx: int) -> None:
+                optimizer = self.optimizers()
+                optimizer.zero_grad()
+                self.manual_backward(super().training_step(batch, batch_idx))
+                optimizer.step()
+
+        profiler: Any = profiler_class()
+        run(library, lambda _, module=Manual: module(), max_epochs=1, profiler=profiler)
+        found.append({action: len(durations) for action, durations in profiler.recorded_durations.items()})
+    assert found[0]["optimizer_step"] == found[1]["optimizer_step"] == 6
+    # Lightning doesn't tell how long the backward pass takes here.
+    del found[0]["[Strategy]SingleDeviceStrategy.backward"]
+    assert found[0] == {a: n for a, n in found[1].items() if not re.match(r"\[Strategy\]\w+\.on_", a)}
+
+
 def test_training_is_the_same_with_a_profiler() -> None:
     compare(max_epochs=2, profiler="simple", gradient_clip_val=0.5, accumulate_grad_batches=2)
     profiled_run = run(OURS, max_epochs=1, profiler=SimpleProfiler())

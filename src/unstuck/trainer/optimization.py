@@ -125,9 +125,11 @@ class LightningOptimizer:
         if isinstance(closure, AutomaticStep) and run.precision.scaler is None:
             closure.prepares_step = True
             return self._optimizer.step(cast(Callable[[], float], closure), **kwargs)
-        result = run.precision.optimizer_step(self._optimizer, closure, before_step, **kwargs)
-        if self._counts_steps:
-            run.progress.global_step += 1
+        if not self._counts_steps:
+            return run.precision.optimizer_step(self._optimizer, closure, before_step, **kwargs)
+        step = profiled(run.profiler, "optimizer_step", run.precision.optimizer_step)
+        result = step(self._optimizer, closure, before_step, **kwargs)
+        run.progress.global_step += 1
         return result
 
     @contextmanager

@@ -100,6 +100,17 @@ def test_a_step_that_has_changed_nothing_is_done_again(base: type[Closures], fai
     assert_same_end(resumed, through)
 
 
+def test_end_of_a_fit_that_made_more_steps_than_were_asked_for(tmp_path: Path) -> None:
+    """With several steps for one batch; what is left to do is the end of the epoch."""
+    path, keywords = tmp_path / "x.ckpt", {"make": TwoOptimizers, "max_steps": 3}
+    through = fit(**keywords)
+    with pytest.raises(Stop):
+        fit(callbacks=[SaveAt("on_train_batch_end", 2, path, Stop())], **keywords)
+    resumed = fit(ckpt_path=path, seed=99, **keywords)
+    assert resumed[0].global_step == 4
+    assert_same_end(resumed, through)
+
+
 class Measured(Regression):
     """Logs a metric object."""
 

@@ -173,12 +173,13 @@ def _resume(run: Run) -> bool:
 
 def _has_only_its_end_left(run: Run) -> bool:
     """Whether a resumed fit has made all of its steps, but not what follows the last one."""
-    resumption = run.resumption
-    return (
-        resumption is not None
-        and resumption.position.within_epoch
-        and resumption.position.global_step == run.settings.bounds.max_steps
-    )
+    resumption, max_steps = run.resumption, run.settings.bounds.max_steps
+    if resumption is None or not resumption.position.within_epoch or max_steps == -1:
+        return False
+    position = resumption.position
+    # In manual optimisation a batch may make several steps, so the last one may go beyond the bound.
+    steps_of_batch = -(-(position.global_step - position.global_step_before_epoch) // position.batches)
+    return 0 <= position.global_step - max_steps < max(steps_of_batch, 1)
 
 
 def _close_resumed_epoch(run: Run, resumption: Resumption) -> None:
