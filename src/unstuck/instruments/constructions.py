@@ -97,7 +97,7 @@ def _address(tensor: torch.Tensor) -> int | None:
     """Where a tensor's numbers lie; None for what has no memory of its own (meta, sparse, lazy)."""
     try:
         return tensor.data_ptr() or None
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # a lazy parameter raises the latter
         return None
 
 

@@ -68,6 +68,11 @@ class Watch:
         """What was found so far, the most important first."""
         return self._now().findings
 
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """What could not be checked so far, and why, a phrase each."""
+        return self._now().unchecked
+
     def report(self) -> None:
         """Print what was found so far on the console, in at most one screen."""
         show(self._as_report(self._now()))

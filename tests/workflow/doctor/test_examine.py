@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.workflow.doctor import programs
+from unstuck.instruments.losses import Losses
 from unstuck.session.session import Session, active_session
 from unstuck.session.watch import watch
 from unstuck.workflow.doctor import Examination, checks, examine
@@ -249,6 +250,17 @@ def test_a_fault_of_unstuck_is_told_as_one_and_the_other_checks_go_on(monkeypatc
     assert "KeyError" in examination.faults[0]
 
 
+def test_a_check_whose_watching_failed_is_not_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> Any:
+        raise KeyError("a mistake of ours")
+
+    monkeypatch.setattr(Losses, "backward_begins", broken)
+    examination = examine(programs.plain, PLAN)
+    assert statuses(examination)["real run"] == "not judged"
+    assert "a part of the watching failed (losses)" in of(examination, "real run").why
+    assert "KeyError" in of(examination, "real run").unchecked[0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -357,6 +369,19 @@ def test_a_module_that_is_handed_out_is_afterwards_as_before(tmp_path: Path, mon
     assert module._trainer is None
     assert world() == around
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature", "ignore:`torch.jit.script` is")
+@pytest.mark.parametrize("kind", ["lazy", "scripted"])
+def test_modules_of_other_kinds_are_examined(kind: str) -> None:
+    def target() -> Any:
+        if kind == "scripted":
+            return programs.plain(torch.jit.script(programs.network()))
+        return programs.plain(nn.Sequential(nn.LazyLinear(32), nn.ReLU(), nn.LazyLinear(2)))
+
+    examination = examine(target, PLAN)
+    assert examination.faults == ()
+    assert set(statuses(examination).values()) == {"ok"}
 
 
 def test_a_watch_around_it_sees_nothing_of_it() -> None:

@@ -25,7 +25,7 @@ from unstuck.workflow.doctor.judging import (
     judge_norms,
     judge_validation,
 )
-from unstuck.workflow.doctor.outcome import Opinion, Outcome, Plan, concluded
+from unstuck.workflow.doctor.outcome import Opinion, Outcome, Plan, Status, concluded
 from unstuck.workflow.doctor.rebuilding import copyable
 from unstuck.workflow.doctor.running import OtherRate, fitted, validated
 from unstuck.workflow.doctor.target import Patient
@@ -91,7 +91,8 @@ def dry_run(check: Check, build: Build, plan: Plan) -> Outcome:
         opinions.append(Opinion("failed", "the loss is not finite"))
     if not trained:
         opinions.append(Opinion("failed", "no parameter is trained"))
-    return concluded(check.name, check.purpose, told, findings, opinions, {"first_loss": losses[:1]})
+    outcome = concluded(check.name, check.purpose, told, findings, opinions, {"first_loss": losses[:1]})
+    return _watched(outcome, watching)
 
 
 def overfit_test(check: Check, build: Build, plan: Plan) -> Outcome:
@@ -243,7 +244,7 @@ def gradient_health(check: Check, build: Build, plan: Plan) -> Outcome:
     if not told:
         opinions.append(Opinion("not judged", "no optimizer took a step with a gradient"))
     findings = _located(watching.findings, build, plan)
-    return concluded(check.name, check.purpose, "; ".join(told), findings, opinions, numbers)
+    return _watched(concluded(check.name, check.purpose, "; ".join(told), findings, opinions, numbers), watching)
 
 
 def numerical_check(check: Check, build: Build, plan: Plan) -> Outcome:
@@ -287,7 +288,7 @@ def real_run(check: Check, build: Build, plan: Plan) -> Outcome:
     if course is not None and not _has_error(findings) and any(item.status == "failed" for item in opinions):
         findings = (*_lower_rate(build, plan, watching, untrained, course), *findings)
     opinions += judge_validation(metrics, course)
-    return concluded(check.name, check.purpose, ", ".join(told), findings, opinions, numbers)
+    return _watched(concluded(check.name, check.purpose, ", ".join(told), findings, opinions, numbers), watching)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -317,6 +318,17 @@ def _located(findings: Sequence[Finding], build: Build, plan: Plan) -> tuple[Fin
             fitted(patient, plan, max_steps=step + 1, callbacks=[tracing])
         found.append(item if tracing.finding is None else replace(tracing.finding, symptoms=item.symptoms))
     return tuple(found)
+
+
+def _watched(outcome: Outcome, watching: Watch) -> Outcome:
+    """The outcome; not judged if a part of the watching failed, so that it would not have seen what it asks for."""
+    failed = tuple(phrase for phrase in watching.unchecked if " was switched off: " in phrase)
+    if not failed:
+        return outcome
+    status: Status = "not judged" if outcome.status == "ok" else outcome.status
+    names = ", ".join(phrase.partition(" was ")[0] for phrase in failed)
+    why = f"{outcome.why}; " if outcome.why else ""
+    return replace(outcome, status=status, why=f"{why}a part of the watching failed ({names})", unchecked=failed)
 
 
 def _losses_at(build: Build, plan: Plan, other: OtherRate, steps: int) -> list[float]:

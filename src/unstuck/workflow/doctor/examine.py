@@ -17,7 +17,7 @@ from unstuck.workflow.doctor.checks import CHECKS, Check
 from unstuck.workflow.doctor.outcome import Outcome, Plan
 from unstuck.workflow.doctor.restored import Belongings, put_back
 from unstuck.workflow.doctor.seeding import seeded
-from unstuck.workflow.doctor.target import Patient, TargetError, patient_of
+from unstuck.workflow.doctor.target import Patient, TargetError, give_lazy_parameters_their_shape, patient_of
 from unstuck.workflow.doctor.wording import for_examination
 
 __all__ = ["Examination", "examine", "unbuildable"]
@@ -130,6 +130,7 @@ def _done(check: Check, target: Callable[[], Any], plan: Plan, outside: Sequence
         put_back(belongings)
         with seeded():
             patient = patient_of(target())
+            give_lazy_parameters_their_shape(patient)
         belongings.append(Belongings(patient))
         return patient
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from unstuck.trainer.data.loaders import generators_of, shut_down_workers
@@ -21,12 +22,14 @@ class Belongings:
 
     def __init__(self, patient: Patient) -> None:
         model = patient.module if patient.plain is None else patient.plain[0]
-        self._modules = [(item, _attributes(item)) for item in model.modules()]
+        # a lazy module becomes one of another class at its first call, which can't be undone
+        lazy = {id(item) for item in model.modules() if any(map(is_lazy, item.parameters(recurse=False)))}
+        self._modules = [(item, _attributes(item)) for item in model.modules() if id(item) not in lazy]
         tensors = [*model.parameters(), *model.buffers()]
         optimizers = [] if patient.plain is None else [patient.plain[3]]
         for optimizer in optimizers:
             tensors += [item for group in optimizer.param_groups for item in group["params"]]
-        self._tensors = [_Kept(item) for item in {id(item): item for item in tensors}.values()]
+        self._tensors = [_Kept(item) for item in {id(item): item for item in tensors if not is_lazy(item)}.values()]
         self._optimizers = [(item, _optimizer_state(item)) for item in optimizers]
         self._loaders = [item for item in tree_leaves((patient.train, patient.val)) if hasattr(item, "__iter__")]
         around = [patient.datamodule, *self._loaders]

@@ -13,12 +13,14 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from unstuck.errors import MisconfigurationException
 from unstuck.places import add_user_root
 from unstuck.trainer.module import LightningModule
+from unstuck.workflow.batches import first_batches
 
-__all__ = ["Patient", "Plain", "TargetError", "load_target", "patient_of"]
+__all__ = ["Patient", "Plain", "TargetError", "give_lazy_parameters_their_shape", "load_target", "patient_of"]
 
 _FORMS = (
     "a LightningModule, (LightningModule, train loader), (LightningModule, train loader, validation loader), "
@@ -191,6 +193,18 @@ def patient_of(built: Any) -> Patient:
         loader, val = _loader(parts[1]), _loader(parts[4]) if len(parts) == 5 else None
         return Patient(Plain(model, loss_fn, optimizer), loader, val, plain=(model, loader, loss_fn, optimizer))
     raise TargetError(f"the target must return {_FORMS}; got {_described(parts, built)}")
+
+
+def give_lazy_parameters_their_shape(patient: Patient) -> None:
+    """Call a plain program's model once where it has lazy modules: only then can it be copied, traced and counted."""
+    if patient.plain is None or not any(map(is_lazy, patient.model.parameters())):
+        return
+    modes = [(item, item.training) for item in patient.model.modules()]
+    patient.model.eval()
+    with torch.no_grad():
+        patient.module.training_step(first_batches(patient.train, 1)[0], 0)
+    for item, mode in modes:
+        item.training = mode
 
 
 class _Batches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from unstuck.callbacks.callback import Callback
@@ -59,7 +60,8 @@ class TracedStep(Callback):
         """Begin."""
         if trainer.global_step == self._step and self._trace is None and not self._done:
             batch = move_data_to_device(batch, pl_module.device)
-            self._trace = OpTrace(models={"model": self._model}, batch=batch)
+            lazy = any(map(is_lazy, self._model.parameters()))  # what has no shape yet can't be told apart
+            self._trace = OpTrace(models={} if lazy else {"model": self._model}, batch=batch)
             self._batch = batch_idx
             self._trace.__enter__()
 
