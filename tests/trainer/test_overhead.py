@@ -38,12 +38,17 @@ def least(measure: Callable[[], float], limit: float) -> float:
 
 @pytest.mark.parametrize("logs", [False, True])
 def test_overhead_per_step(logs: bool) -> None:
-    def share() -> float:
-        times = trainer_overhead.measure_all(logs, rounds=25)
-        return (times["unstuck"] - times["raw"]) / (times["lightning"] - times["raw"])
+    """With and without the guard against NaN and infinity, each within its share of Lightning's."""
 
-    target = trainer_overhead.TARGET if logs else trainer_overhead.TARGET_WITHOUT_LOGGING
-    assert least(share, target) <= target
+    def excess() -> float:
+        times = trainer_overhead.measure_all(logs, rounds=25)
+        shares = {
+            name: (times[name] - times["raw"]) / (times["lightning"] - times["raw"])
+            for name in trainer_overhead.TARGETS
+        }
+        return max(share / trainer_overhead.TARGETS[name] for name, share in shares.items())
+
+    assert least(excess, 1.0) <= 1.0
 
 
 def test_logging_all_gradient_norms() -> None:
