@@ -53,7 +53,7 @@ class _Count(Guard):
         self.optimizers.setdefault(id(optimizer), optimizer)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: object) -> None:
-        self.steps += 1
+        self.count_step(optimizer)
 
 
 def recording(every_step: bool) -> Watcher:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.guard import Guard, skips_itself
@@ -177,6 +178,8 @@ class Gradients:
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         followed = self._followed.get(id(optimizer))
         if followed is None or followed.optimizer() is not optimizer:
+            if any(is_lazy(item) for item in _parameters(optimizer)):
+                return  # a closure's first pass, which gives parameters their shapes, is still to come
             followed = self._follow(optimizer, frame)
         if not followed.record.step_at:
             followed.record.step_at = user_chain(frame)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from unstuck.instruments.moments import Moment, Moments, frame_marks
 from unstuck.instruments.pace import Pace
@@ -315,6 +316,13 @@ class Guard:
             self.skipped += 1
             self._forget()
             return
+        self.count_step(optimizer)
+        if self._parameter_pace.due():
+            self._check_parameters(optimizer, frame)
+        self._forget()
+
+    def count_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """A step is complete."""
         known = self._known.get(id(optimizer))
         if known is not None:
             known.taken.count += 1
@@ -326,9 +334,6 @@ class Guard:
             # a slow step (validation, a checkpoint) says nothing about the usual one
             self._step_seconds = elapsed if self._step_seconds == 0.0 else min(elapsed, 1.25 * self._step_seconds)
         self._last_step_at = now
-        if self._parameter_pace.due():
-            self._check_parameters(optimizer, frame)
-        self._forget()
 
     # -- checks ------------------------------------------------------------------------------------------------------
 
@@ -378,8 +383,9 @@ class Guard:
             self.met += 1
             self._born_nonfinite |= {id(parameter) for parameter in parameters if not all_finite([parameter])}
         self.optimizers[identity] = optimizer
+        every = [item for group in optimizer.param_groups for item in group["params"]]
         known = _Known(
-            ref(optimizer, lambda _: self._known.pop(identity, None)), Sweep(parameters), self.steps_of(optimizer)
+            ref(optimizer, lambda _: self._known.pop(identity, None)), Sweep(every), self.steps_of(optimizer)
         )
         self._known[identity] = known
         return known
@@ -518,9 +524,10 @@ class Guard:
 
 
 def _parameters_of(owner: Any) -> list[torch.Tensor]:
+    """Without those that get their shape in the first forward pass, before that."""
     if isinstance(owner, torch.nn.Module):
-        return list(owner.parameters())
-    return [parameter for group in owner.param_groups for parameter in group["params"]]
+        return [item for item in owner.parameters() if not is_lazy(item)]
+    return [item for group in owner.param_groups for item in group["params"] if not is_lazy(item)]
 
 
 def _infinite(record: Backward) -> bool:

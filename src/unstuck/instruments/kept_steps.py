@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from unstuck.instruments.guard import Backward, Guard
@@ -144,11 +145,11 @@ class KeptSteps:
         elif self._optimizer != id(optimizer):
             self._refuse("the program steps several optimizers in turn")
         self._in_closure = closure is not None
-        if self._open and closure is None:
+        if self._open and closure is None and self._optimizer is not None:
             self._keep()
 
     def backward_ended(self, tensors: Any) -> None:
-        if not self._in_closure or not self._open:
+        if not self._in_closure or not self._open or self._optimizer is None:
             return
         if self._kept_at == self._guard.steps:
             self._refuse("the optimizer runs the pass several times for one step")
@@ -166,6 +167,8 @@ class KeptSteps:
 
     def _begin(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         parameters = _parameters(optimizer)
+        if any(is_lazy(item) for item in parameters):
+            return  # they get their shapes in the first forward pass
         if sum(item.numel() * item.element_size() for item in parameters) > _WEIGHT_BYTES:
             self._refuse("the weights are too large for a copy of how they began")
             return

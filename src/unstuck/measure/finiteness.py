@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import torch
+from torch.nn.parameter import is_lazy
 
 __all__ = ["Sweep", "all_finite", "first_nonfinite", "nonfinite_counts"]
 
@@ -64,12 +65,18 @@ class Sweep:
         parameters: whose values or gradients will be looked at, in the order of the forward pass.
 
     Attributes:
-        parameters: these.
+        parameters: these, but for those that have no shape yet.
         partial: whether a quick look leaves something out.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
-        self.parameters = list(parameters)
+        self._all = list(parameters)
+        self._sort()
+
+    def _sort(self) -> None:
+        """By size; parameters that get their shape in the first forward pass are left out until then."""
+        self.parameters = [item for item in self._all if not is_lazy(item)]
+        self._lazy = len(self.parameters) < len(self._all)
         plain = [item for item in self.parameters if item.layout is torch.strided and item.dtype in _WIDE]
         same = [item for item in plain if item.dtype is plain[0].dtype and item.device == plain[0].device]
         self._small = [item for item in same if item.numel() <= _SMALL]
@@ -84,6 +91,8 @@ class Sweep:
         Args:
             quick: look only at the small ones and the first.
         """
+        if self._lazy:
+            self._sort()
         gradients = [item.grad for item in self._small]
         others = self._first if quick and self.partial else self._others
         return self._finite(
@@ -98,6 +107,8 @@ class Sweep:
 
     def values_finite(self) -> bool:
         """Whether every parameter is finite."""
+        if self._lazy:
+            self._sort()
         return self._finite(self._small, self._others)
 
     def _finite(self, small: list[torch.Tensor], others: list[torch.Tensor]) -> bool:

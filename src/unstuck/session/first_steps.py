@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils.data import default_collate
 
 from unstuck.instruments.constructions import Constructions
@@ -207,9 +208,12 @@ class FirstSteps:
             self._done = True
             self._alone()
             return None
+        models = self._models(frame, inside)
+        if any(is_lazy(item) for model in models.values() for item in model.parameters()):
+            return None  # this pass gives parameters their shapes; the next one is traced
         now = Anatomist(
             self._guard.steps + int(checkup),
-            self._models(frame, inside),
+            models,
             self._quiet,
             self._constructions,
             lineage=not checkup,

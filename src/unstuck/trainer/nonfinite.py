@@ -10,6 +10,7 @@ is none.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from unstuck.errors import MisconfigurationException, NonFiniteError
@@ -498,7 +500,7 @@ def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
 def _computed_last(module: torch.nn.Module) -> Tensor | None:
     """Of the first parameters of a module, whose gradients come last, a small one."""
     trained = [item for item in module.parameters() if item.requires_grad]
-    return min(trained[:2], key=lambda item: item.numel(), default=None)
+    return min(trained[:2], key=lambda item: math.inf if is_lazy(item) else item.numel(), default=None)
 
 
 def _state_of(optimizer: Optimizer) -> list[Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from unstuck.trials.tracing.lineage import Lineage
 from unstuck.trials.tracing.memory import Memory, Region, Storage, scan, strided
@@ -63,6 +64,8 @@ class Leaves:
         for name, model in top.items():
             for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
                 for path, tensor in named:
+                    if is_lazy(tensor):
+                        continue
                     values = strided(tensor.detach())
                     if values is not None:
                         self._add(kind, prefixed(name, path, len(top) > 1), values)
