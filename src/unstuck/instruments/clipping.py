@@ -108,6 +108,7 @@ class Clipping:
         self._in_scaler = False
         self._check: tuple[_Owner, _Scaler] | None = None
         self._check_norm: torch.Tensor | None = None
+        self._first_norms: dict[int, torch.Tensor] | None = {}
 
     # -- for the gradients' instrument -------------------------------------------------------------------------------
 
@@ -220,9 +221,7 @@ class Clipping:
         site.count = len(tensors)
         site.first = weakref.ref(tensors[0]) if tensors else None
         given = {id(item) for item in tensors}
-        for identity, optimizer in self._guard.optimizers.items():
-            if identity not in self._owners:
-                self._owners[identity] = _Owner(-1, weakref.ref(optimizer))
+        self._learn_optimizers()
         site.owners = {}
         for identity, owner in self._owners.items():
             held_by = owner.optimizer()
@@ -234,6 +233,11 @@ class Clipping:
                 site.owners[identity] = None if len(columns) == len(held) else columns
                 if owner.index >= 0 and owner.index not in site.record.optimizers:
                     site.record.optimizers.append(owner.index)
+
+    def _learn_optimizers(self) -> None:
+        for identity, optimizer in self._guard.optimizers.items():
+            if identity not in self._owners:
+                self._owners[identity] = _Owner(-1, weakref.ref(optimizer))
 
     def gradients_zeroed(self, owner: Any) -> None:
         self._zeroed_at = self.passes
@@ -270,6 +274,7 @@ class Clipping:
             record = ScalerRecord(scaled_at=user_chain(frame))
             found = self._scalers[id(scaler)] = _Scaler(record, weakref.ref(scaler))
             self._recording.scalers.append(record)
+            self._learn_optimizers()
         found.scaled_at_pass = self.passes
         self._scaling = found
 
@@ -293,6 +298,7 @@ class Clipping:
 
     def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
         self._in_scaler = False
+        self._first_norms = None
         found = self._scalers.get(id(scaler))
         if found is None:
             return
@@ -321,6 +327,10 @@ class Clipping:
         if self._check is not None:
             optimizer = self._check[0].optimizer()
             self._check_norm = None if optimizer is None else _total(optimizer)
+        elif self._first_norms is not None and self._scaling is not None:
+            # a first step past the scaler may be the last that leaves anything to compare
+            held = ((key, owner.optimizer()) for key, owner in self._owners.items())
+            self._first_norms = {key: _total(optimizer) for key, optimizer in held if optimizer is not None}
 
     def run_ends(self) -> None:
         self.fetch()
@@ -370,6 +380,9 @@ class Clipping:
         record = found.record
         scaler = found.scaler()
         after, self._check_norm = self._check_norm, None
+        first, self._first_norms = self._first_norms, None
+        if after is None and first is not None:
+            after = first.get(id(optimizer))
         if found.checks >= _CHECKS or scaler is None:
             if record.bypassed:
                 record.bypassed += 1

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
+from typing import Any
 
+import torch
+
+from unstuck.instruments.clipping import Clipping
 from unstuck.instruments.guard import Guard, Incident
 from unstuck.instruments.moments import Moments
 from unstuck.session.dropping import Dropping, DroppingEnds
 from unstuck.session.incident_desk import IncidentDesk
+from unstuck.session.scaling import Scaling
 from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
 
@@ -23,15 +28,23 @@ class Guarding:
         desk: where incidents are explained.
         passages: exceptions with which the desk ends the run.
         stop: drop steps that aren't finite, and call this when that happens too often in a row; None drops nothing.
+        optimizers: those that are there already.
     """
 
     def __init__(
-        self, desk: IncidentDesk, passages: tuple[type[BaseException], ...] = (), stop: Callable[[], None] | None = None
+        self,
+        desk: IncidentDesk,
+        passages: tuple[type[BaseException], ...] = (),
+        stop: Callable[[], None] | None = None,
+        optimizers: Iterable[torch.optim.Optimizer] = (),
     ) -> None:
         self._desk = desk
         self._moments = Moments()
         self._guard = Guard(self._moments, self._declare, drops=stop is not None)
-        listeners: list[Listener] = [self._guard, self._moments]
+        self._guard.optimizers.update({id(item): item for item in optimizers})
+        self._scaling = Scaling(self._guard, desk.recording, desk, self._examine_skip)
+        clipping = Clipping(desk.recording, self._guard)
+        listeners: list[Listener] = [self._scaling, self._guard, self._moments, clipping]
         self._policy = None if stop is None else Dropping(self._guard, desk.recording, stop)
         if self._policy is not None and stop is not None:
             listeners = [DroppingEnds(self._policy, desk.recording, stop), *listeners, self._policy]
@@ -56,6 +69,21 @@ class Guarding:
     ) -> None:
         self._source.close()
         self._bus.run_ends()
+        if error is None:
+            self._scaling.judge()
+
+    def _examine_skip(self, incident: Incident, scaler: Any) -> bool:
+        found = self._desk.examine_skip(
+            incident,
+            scaler,
+            self._moments,
+            list(self._guard.optimizers.values()),
+            _outside(sys._getframe()),
+            self._source.original_backward,
+        )
+        if found is not None:
+            self._desk.tell_of_skips(found)
+        return found is not None
 
     def _declare(self, incident: Incident) -> None:
         self._desk.declare(

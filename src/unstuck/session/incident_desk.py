@@ -12,11 +12,13 @@ from typing import Any
 import torch
 
 from unstuck.diagnosis import judge
+from unstuck.diagnosis.rules import numerics_scaler_stuck
 from unstuck.findings import Finding
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models
 from unstuck.instruments.moments import Moment, Moments
 from unstuck.places import Frame
+from unstuck.record.gradients import ScalerRecord
 from unstuck.record.incident import IncidentRecord, SkippedStep
 from unstuck.record.recording import Recording
 from unstuck.session.explain import explain, explain_skipped_step, nonfinite_in
@@ -49,7 +51,7 @@ class IncidentDesk:
         self.recording = Recording() if recording is None else recording
         self._folder = folder
         self._describe = describe
-        self._tell = tell
+        self.tell = tell
         self._script = script
 
     def declare(
@@ -61,6 +63,7 @@ class IncidentDesk:
         run_backward: Callable[..., None],
         rebuild: dict[str, Any] | None = None,
         module: torch.nn.Module | None = None,
+        since: int = 0,
     ) -> None:
         """A step is about to take a value that isn't finite, or has made one.
 
@@ -72,6 +75,7 @@ class IncidentDesk:
             run_backward: the original ``torch.autograd.backward``.
             rebuild: what another process needs to make the program's module again.
             module: that is trained.
+            since: steps that the Trainer has counted since that of the incident.
         """
         record = explain(
             incident,
@@ -82,7 +86,7 @@ class IncidentDesk:
             options=self._options(),
             trace=None,
             number=len(self.recording.incidents),
-            extra=self._describe(),
+            extra=self._position(since),
             rebuild=rebuild,
             module=module,
         )
@@ -148,11 +152,24 @@ class IncidentDesk:
             incident, scaler, moments, optimizers, frame, run_backward, SessionOptions(script=self._script), module
         )
 
-    def tell_of_skips(self, skipped: SkippedStep) -> None:
-        """A loss scaler goes on skipping for this reason."""
-        record = replace(skipped.incident, extra=self._describe())
+    def tell_of_skips(self, skipped: SkippedStep, since: int = 0) -> None:
+        """A loss scaler goes on skipping for this reason; ``since``: steps that the Trainer has counted since then."""
+        record = replace(skipped.incident, extra=self._position(since))
         self.recording.add_incident(record)
         self._tell_of(record)
+
+    def tell_of_scaler(self, record: ScalerRecord) -> None:
+        """A loss scaler skips step after step, and why isn't known."""
+        only = Recording()
+        only.scalers.append(record)
+        for finding in numerics_scaler_stuck.rule(only):
+            self.tell(finding, None)
+
+    def _position(self, since: int) -> dict[str, Any]:
+        position = self._describe()
+        if since:
+            position["global step"] -= since
+        return position
 
     def _options(self) -> SessionOptions:
         return SessionOptions(out=self._folder(), script=self._script)
@@ -161,4 +178,4 @@ class IncidentDesk:
         only = Recording()
         only.incidents.append(record)
         for finding in judge(only)[:1]:
-            self._tell(finding, record.folder)
+            self.tell(finding, record.folder)

@@ -336,16 +336,17 @@ class PlainSource:
         @functools.wraps(original)
         def unscale_(scaler: Any, optimizer: Any) -> None:
             original(scaler, optimizer)
-            self._bus.gradients_unscaled(scaler, optimizer)
+            self._bus.gradients_unscaled(scaler, _wrapped(optimizer))
 
         return unscale_
 
     def _wrap_scaler_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            self._bus.scaler_step_begins(scaler, optimizer, sys._getframe(1))
+            wrapped = _wrapped(optimizer)
+            self._bus.scaler_step_begins(scaler, wrapped, sys._getframe(1))
             result = original(scaler, optimizer, *args, **kwargs)
-            self._bus.scaler_stepped(scaler, optimizer)
+            self._bus.scaler_stepped(scaler, wrapped)
             return result
 
         return step
@@ -417,6 +418,12 @@ class PlainSource:
             return batch
 
         return __next__
+
+
+def _wrapped(optimizer: Any) -> Any:
+    """The optimiser inside of a trainer's wrapper, which was never initialised as an optimiser and has no hooks."""
+    inner = None if "_optimizer_step_pre_hooks" in vars(optimizer) else getattr(optimizer, "optimizer", None)
+    return inner if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def _backends() -> set[int]:

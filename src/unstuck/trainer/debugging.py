@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["text_of", "watched"]
 
+_NO_ANOMALY = "numerics.amp-order"
+"""A finding about finite gradients; it ends no fit."""
+
 
 @contextmanager
 def watched(run: Run) -> Iterator[None]:
@@ -58,7 +61,8 @@ def watched(run: Run) -> Iterator[None]:
                 from unstuck.session.guarding import Guarding
 
                 stop = _end if run.settings.on_nonfinite == "skip-step" else None
-                dropper = around.enter_context(Guarding(desk, passages=(NonFiniteError,), stop=stop))
+                guarding = Guarding(desk, (NonFiniteError,), stop, run.strategy.optimizers)
+                dropper = around.enter_context(guarding)
             yield
             if isinstance(run.watcher, NonfiniteWatcher):
                 run.watcher.finish()
@@ -100,7 +104,7 @@ def _desk(run: Run, session: Any) -> IncidentDesk:
 
     def tell(finding: Finding, saved: str | None) -> None:
         text = text_of(finding, saved, os.getcwd())
-        if raises:
+        if raises and finding.code != _NO_ANOMALY:
             raise NonFiniteError(text, finding)
         if session is None and global_rank() == 0:  # a session reports at its end
             where = finding.where

@@ -31,6 +31,7 @@ from unstuck.measure import rng
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.measure.rng import RandomState
 from unstuck.places import user_chain
+from unstuck.record.gradients import ScalerRecord
 from unstuck.trainer.late_flags import KeptBatch, LateFlags
 from unstuck.trials.dropping import DroppedTooOftenError, StepDropper, decides_on_device
 from unstuck.trials.incident_folder import sha256_of
@@ -47,8 +48,8 @@ _EVERY_STEP = 2
 _GRADIENT_PART, _STATE_PART = 0.25, 0.1
 """Parts of the usual share of a step for the looks at all gradients, and at weights and optimiser state."""
 
-_STUCK = 8
-"""Steps that a loss scaler skips in a row before it is told why."""
+_STUCK = (8, 32)
+"""Steps that a loss scaler skips in a row before it is asked why, and asked again and told that it is stuck."""
 
 
 _RANDOM_INTERVAL = 64
@@ -393,6 +394,7 @@ class NonfiniteWatcher:
             torch.autograd.backward,
             rebuild_of(self._run, "training_step", None if batch_of is None else batch_of.arguments),
             self._run.module,
+            self._steps - step,
         )
 
     def _incident(
@@ -428,7 +430,7 @@ class NonfiniteWatcher:
     def _skip(self, optimizer: Optimizer) -> None:
         """The loss scaler has dropped the step."""
         self._skipped_in_row += 1
-        if self._skipped_in_row != _STUCK or self._over:
+        if self._skipped_in_row not in _STUCK or self._over:
             return
         moments = Moments()
         batch = self._suspect or self._present()
@@ -441,7 +443,24 @@ class NonfiniteWatcher:
         )
         if found is not None:
             self._over = True
-            self._desk.tell_of_skips(found)
+            self._desk.tell_of_skips(found, since=1)
+        elif self._skipped_in_row == _STUCK[-1]:
+            self._over = True
+            scale = float(scaler.get_scale())
+            count = self._skipped_in_row
+            first = scale / scaler.get_backoff_factor() ** count
+            self._desk.tell_of_scaler(
+                ScalerRecord(
+                    step_at=user_chain(frame),
+                    attempts=count,
+                    skipped=count,
+                    longest=count,
+                    longest_step=self._steps,
+                    longest_scale=scale,
+                    first_scale=first,
+                    scale=scale,
+                )
+            )
 
 
 def call_moment(run: Run, method: str, arguments: tuple[Any, ...], start: RandomState) -> Moment:

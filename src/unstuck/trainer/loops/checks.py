@@ -24,6 +24,7 @@ __all__ = [
     "check_callbacks_of_lightning",
     "check_evaluation",
     "check_fit",
+    "warn_of_clipping_while_scaled",
     "warn_of_early_clipping",
     "warn_of_eval_mode",
     "warn_of_uncovered_parameters",
@@ -67,6 +68,8 @@ def check_fit(run: Run) -> None:
     _refuse_iterator_steps(module)
     if module.automatic_optimization:
         warn_of_early_clipping(module)
+        if run.precision.scaler is not None:
+            warn_of_clipping_while_scaled(module)
         return
     if settings.gradient_clip_val:
         raise MisconfigurationException(
@@ -166,6 +169,20 @@ def warn_of_early_clipping(module: Any) -> None:
             " comes after it: there"
             " are no gradients yet, so nothing is clipped. Use `Trainer(gradient_clip_val=...)` or"
             " `configure_gradient_clipping`.",
+            PossibleUserWarning,
+        )
+
+
+def warn_of_clipping_while_scaled(module: Any) -> None:
+    """Warns when ``on_after_backward`` clips by torch's own functions: a loss scaler's gradients are unscaled later."""
+    code = getattr(inspect.unwrap(module.on_after_backward), "__code__", None)
+    names = set(getattr(code, "co_names", ()))
+    called = {"clip_grad_norm_", "clip_grad_value_"} & names
+    if called and not names & {"unscale_", "unscale"}:
+        rank_zero_warn(
+            f"numerics.amp-order: `{type(module).__name__}.on_after_backward` calls `{min(called)}` while the loss"
+            " scaler has still multiplied the gradients, so steps are far too small. Use"
+            " `Trainer(gradient_clip_val=...)`, or clip in `on_before_optimizer_step`.",
             PossibleUserWarning,
         )
 
