@@ -89,6 +89,25 @@ def test_a_fused_optimizer_decides_by_itself(tmp_path: Path) -> None:
     assert not hasattr(run.namespace["opt"], "found_inf")
 
 
+def test_the_dropped_batches_are_told_with_the_datasets_indices(tmp_path: Path) -> None:
+    run = watch(
+        """
+        from torch.utils.data import DataLoader, TensorDataset
+        x = torch.randn(96, 4); x[37, 2] = x[71, 0] = float("nan")
+        model = nn.Linear(4, 1); opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        for (batch,) in DataLoader(TensorDataset(x), batch_size=8, shuffle=True):
+            loss = model(batch).pow(2).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+        tmp_path,
+        SKIP,
+    )
+    assert "2 dropped steps" in run.verdict.watched
+    (told,) = [phrase for phrase in run.verdict.watched if phrase.startswith("dropped: batch ")]
+    assert "(dataset index 37)" in told and "(dataset index 71)" in told
+    assert bool(run.namespace["model"].weight.isfinite().all())
+
+
 def test_gradients_are_there_again_after_a_dropped_step(tmp_path: Path) -> None:
     run = watch(
         """

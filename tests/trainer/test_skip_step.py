@@ -52,6 +52,11 @@ def loader(bad: tuple[int, ...], left_out: tuple[int, ...] = ()) -> DataLoader[A
 
 
 def fit(module: Any, data: Any, folder: Path, **more: Any) -> tuple[unstuck.Trainer, list[str]]:
+    trainer, texts = fit_and_listen(module, data, folder, **more)
+    return trainer, [text for text in texts if "numerics" in text]
+
+
+def fit_and_listen(module: Any, data: Any, folder: Path, **more: Any) -> tuple[unstuck.Trainer, list[str]]:
     trainer = unstuck.Trainer(
         accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, default_root_dir=folder, **more,
@@ -59,7 +64,7 @@ def fit(module: Any, data: Any, folder: Path, **more: Any) -> tuple[unstuck.Trai
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer.fit(module, data)
-    return trainer, [str(item.message) for item in caught if "numerics" in str(item.message)]
+    return trainer, [str(item.message) for item in caught]
 
 
 def compare(module: Any, trainer: unstuck.Trainer, wanted: Any, other: unstuck.Trainer) -> None:
@@ -74,20 +79,21 @@ def compare(module: Any, trainer: unstuck.Trainer, wanted: Any, other: unstuck.T
 
 @pytest.mark.parametrize("more", [{}, {"gradient_clip_val": 0.5}, {"precision": "bf16-mixed"}], ids=str)
 @pytest.mark.parametrize("kind", ["loss", "gradient"])
-def test_as_if_the_batches_had_not_been(
-    kind: str, more: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_as_if_the_batches_had_not_been(kind: str, more: dict[str, Any], tmp_path: Path) -> None:
     bad = (0, 4, 7)
     module, wanted = Net(kind), Net(kind)
-    with caplog.at_level(logging.INFO, "unstuck"):
-        trainer, told = fit(module, loader(bad), tmp_path, on_nonfinite="skip-step", **more)
+    trainer, texts = fit_and_listen(module, loader(bad), tmp_path, on_nonfinite="skip-step", **more)
     other, nothing = fit(wanted, loader((), left_out=bad), tmp_path, **more)
     compare(module, trainer, wanted, other)
     assert nothing == []
-    (text,) = told
+    (text,) = [item for item in texts if "numerics" in item]
     assert ("numerics.nonfinite-forward" if kind == "loss" else "numerics.nonfinite-backward") in text
     assert "batch 0" in text
-    assert any("dropped 3 step(s)" in message for message in caplog.messages)
+    places = ", ".join(
+        f"epoch 0 batch {index} (dataset indices {', '.join(str(8 * index + item) for item in range(8))})"
+        for index in bad
+    )
+    assert f"`Trainer.fit` dropped 3 step(s) that weren't finite: {places}." in texts
 
 
 def test_the_whole_window_is_dropped_under_accumulation(tmp_path: Path) -> None:
@@ -114,13 +120,42 @@ def test_a_fused_optimizer_decides_by_itself(tmp_path: Path, monkeypatch: pytest
             return super().configure_optimizers()["optimizer"]
 
     module, wanted = Plain("gradient", fused=True), Plain("gradient", fused=True)
-    trainer, _ = fit(module, loader((0, 4, 7)), tmp_path, on_nonfinite="skip-step")
+    trainer, texts = fit_and_listen(module, loader((0, 4, 7)), tmp_path, on_nonfinite="skip-step")
     other, _ = fit(wanted, loader((), left_out=(0, 4, 7)), tmp_path)
+    (text,) = [item for item in texts if "dropped 3 step(s)" in item]
+    assert all(f"epoch 0 batch {index} (dataset indices {8 * index}, " in text for index in (0, 4, 7))
     for name, value in wanted.state_dict().items():
         assert torch.equal(value, module.state_dict()[name]), name
     state = trainer.optimizers[0].state_dict()["state"]
     for index, entry in other.optimizers[0].state_dict()["state"].items():
         assert float(entry["step"]) == float(state[index]["step"]) == 9.0
+
+
+def test_a_bad_sample_is_told_by_its_index_in_the_dataset(tmp_path: Path) -> None:
+    class Plain(Net):
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+            return self.net(batch[0]).pow(2).mean()
+
+    x = torch.randn(96, 4, generator=torch.Generator().manual_seed(3))
+    x[37, 2] = x[71, 0] = float("nan")
+    torch.manual_seed(5)
+    data = DataLoader(TensorDataset(x), batch_size=8, shuffle=True)
+    _, texts = fit_and_listen(Plain(), data, tmp_path, on_nonfinite="skip-step")
+    (first,) = [text for text in texts if "data.nonfinite-input" in text]
+    assert "dataset index 37" in first or "dataset index 71" in first
+    (last,) = [text for text in texts if "dropped 2 step(s)" in text]
+    assert "(dataset index 37)" in last and "(dataset index 71)" in last
+
+
+def test_it_is_said_that_looking_at_every_gradient_makes_a_device_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(NonfiniteWatcher, "lag", 4)  # as on a device where a look makes the program wait
+    for fused in (False, True):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "unstuck"):
+            fit(Net(fused=fused), loader(()), tmp_path, on_nonfinite="skip-step")
+        assert any("makes the device wait" in message for message in caplog.messages) is not fused
 
 
 def test_ten_in_a_row_end_the_fit(tmp_path: Path) -> None:
@@ -145,9 +180,11 @@ def test_manual_optimisation(tmp_path: Path) -> None:
             return torch.optim.AdamW(self.parameters(), lr=0.01, weight_decay=0.1)
 
     module, wanted = Manual(), Manual()
-    trainer, told = fit(module, loader((0, 4)), tmp_path, on_nonfinite="skip-step")
+    trainer, texts = fit_and_listen(module, loader((0, 4)), tmp_path, on_nonfinite="skip-step")
     other, _ = fit(wanted, loader((), left_out=(0, 4)), tmp_path)
-    assert len(told) == 1
+    assert len([text for text in texts if "numerics" in text]) == 1
+    (text,) = [item for item in texts if "dropped 2 step(s)" in item]
+    assert "batch 0 (dataset indices 0, 1, " in text and "batch 4 (dataset indices 32, 33, " in text
     for name, value in wanted.state_dict().items():
         assert torch.equal(value, module.state_dict()[name]), name
     left, right = trainer.optimizers[0].state_dict()["state"], other.optimizers[0].state_dict()["state"]

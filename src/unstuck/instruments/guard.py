@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 import torch
 from torch.nn.parameter import is_lazy
 
-from unstuck.instruments.moments import Moment, Moments, frame_marks
+from unstuck.instruments.moments import Draw, Moment, Moments, frame_marks
 from unstuck.instruments.pace import Pace
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.places import Frame, user_chain
@@ -190,6 +190,11 @@ class Guard:
     def has_window(self) -> bool:
         """Whether a backward call has been made in the present step."""
         return bool(self._window)
+
+    @property
+    def last_draw(self) -> Draw | None:
+        """The present step's last batch; None without a loader."""
+        return self._moments.draws[-1] if self._moments.draws else None
 
     @property
     def window(self) -> tuple[Backward, ...]:

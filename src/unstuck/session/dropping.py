@@ -10,18 +10,14 @@ import torch
 
 from unstuck.instruments.guard import Backward, Guard
 from unstuck.instruments.inventory import find_models
+from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.record.recording import Recording
-from unstuck.trials.dropping import DroppedTooOftenError, StepDropper, decides_on_device
+from unstuck.trials.dropping import WAITS, DroppedBatch, DroppedTooOftenError, StepDropper, decides_on_device
 
 __all__ = ["Dropping", "DroppingEnds"]
 
 _THOROUGH, _INTERVAL = 3, 64
 """First steps at which the program's models are looked up, and how often later."""
-
-_SYNC = (
-    "skip-step looks at every gradient before every step, which makes the device wait; fused optimisers decide on it "
-    "themselves (fused=True)"
-)
 
 
 class Dropping:
@@ -65,7 +61,7 @@ class Dropping:
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         if closure is None and self._decides(optimizer):
             self.deciding, self._guard.to_drop = True, None
-            self.dropper.decide_on_device(optimizer)
+            self.dropper.decide_on_device(optimizer, self._last_batch(looks=False))
             return
         self._drop_if_asked()
 
@@ -79,7 +75,7 @@ class Dropping:
         if not decides_on_device(optimizer):
             waits = any(item.device.type != "cpu" for group in optimizer.param_groups for item in group["params"][:1])
             if waits:
-                self._recording.add_unchecked(_SYNC)
+                self._recording.add_unchecked(WAITS)
             return False
         first = optimizer.param_groups[0]["params"][0]
         return self._on_device or first.device.type != "cpu"
@@ -92,10 +88,17 @@ class Dropping:
             self._recording.add_unchecked("a step of LBFGS can't be dropped: it has moved the weights already")
             self._stop()
         try:
-            self.dropper.drop(optimizer)
+            self.dropper.drop(optimizer, self._last_batch())
         except DroppedTooOftenError as error:
             self._recording.add_unchecked(str(error))
             self._stop()
+
+    def _last_batch(self, looks: bool = True) -> DroppedBatch:
+        """Of the present step; ``looks`` whether a sample of it is bad itself, which makes a device wait."""
+        draw = self._guard.last_draw
+        if draw is None:
+            return DroppedBatch(None)
+        return DroppedBatch(draw.position, draw.indices, nonfinite_in(draw.batch)[0] if looks else None)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._begun = False
@@ -114,7 +117,7 @@ class Dropping:
         if any(item.values is not None and item.values[0] != item.values[0] for item in window):
             self._scaler = (scaler, scaler._scale.clone(), scaler._growth_tracker.clone())
             try:
-                self.dropper.drop(optimizer)
+                self.dropper.drop(optimizer, self._last_batch())
             except DroppedTooOftenError as error:
                 self._recording.add_unchecked(str(error))
                 self._stop()

@@ -8,12 +8,11 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten_with_path
 
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models, parameter_names
 from unstuck.instruments.moments import Moments
-from unstuck.measure.finiteness import nonfinite_counts
+from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.record.incident import IncidentRecord, SkippedStep, UnderflowRecord
 from unstuck.record.origin import Origin
 from unstuck.session.options import SessionOptions
@@ -23,7 +22,7 @@ from unstuck.trials.replay.routes import lines_at, user_lines
 from unstuck.trials.tracing import OpTrace
 from unstuck.trials.update import explain_update
 
-__all__ = ["explain", "explain_skipped_step", "explain_zero_gradients", "nonfinite_in"]
+__all__ = ["explain", "explain_skipped_step", "explain_zero_gradients"]
 
 
 def explain(
@@ -222,19 +221,6 @@ def _indices(moments: Moments) -> list[int] | None:
 
 def _batch_index(incident: Incident) -> int | None:
     return incident.draws[-1][0] if incident.draws else None
-
-
-def nonfinite_in(batch: Any) -> tuple[int | None, str | None]:
-    """(first sample, key path) of NaN or infinity in a batch."""
-    leaves, _ = tree_flatten_with_path(batch)
-    tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
-    size = next((leaf.shape[0] for _, leaf in tensors if leaf.dim()), None)
-    for path, leaf in tensors:
-        if leaf.is_floating_point() and any(nonfinite_counts(leaf)):
-            bad = (~torch.isfinite(leaf)).flatten(1).any(1) if leaf.dim() > 1 else ~torch.isfinite(leaf)
-            sample = int(bad.reshape(-1).nonzero()[0]) if leaf.dim() and leaf.shape[0] == size else None
-            return sample, "".join(str(item) for item in path)
-    return None, None
 
 
 def _saved(

@@ -17,6 +17,7 @@ from unstuck.session.incident_desk import IncidentDesk
 from unstuck.session.scaling import Scaling
 from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
+from unstuck.trials.dropping import StepDropper
 
 __all__ = ["Guarding"]
 
@@ -56,9 +57,9 @@ class Guarding:
         )
 
     @property
-    def dropped(self) -> int:
-        """Steps that were dropped."""
-        return 0 if self._policy is None else self._policy.dropper.dropped
+    def dropper(self) -> StepDropper | None:
+        """What drops steps; None without that policy."""
+        return None if self._policy is None else self._policy.dropper
 
     def __enter__(self) -> Guarding:
         self._source.open()

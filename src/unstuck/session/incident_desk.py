@@ -17,11 +17,12 @@ from unstuck.findings import Finding
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models
 from unstuck.instruments.moments import Moment, Moments
+from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.places import Frame
 from unstuck.record.gradients import ScalerRecord
 from unstuck.record.incident import IncidentRecord, SkippedStep
 from unstuck.record.recording import Recording
-from unstuck.session.explain import explain, explain_skipped_step, nonfinite_in
+from unstuck.session.explain import explain, explain_skipped_step
 from unstuck.session.options import SessionOptions
 from unstuck.trials.replay.evaluation import EvaluationStep, replay_evaluation
 from unstuck.trials.replay.routes import with_callers

@@ -47,6 +47,7 @@ from unstuck.session.restoring import Restoring
 from unstuck.signals import Bus, Listener
 from unstuck.sources.plain import PlainSource
 from unstuck.sources.scope import ScopedBus
+from unstuck.trials.dropping import listed
 
 __all__ = ["Session", "StopRun", "active_session"]
 
@@ -440,6 +441,9 @@ class Session:
             (len(seen.scalers), "loss scaler"),
         ]
         told = [f"{count} {_plural(name, count)}" for count, name in counts if count]
+        dropped = "" if self._policy is None else listed(self._policy.dropper)
+        if dropped:
+            told.append(f"dropped: {dropped}")
         return tuple(told if guard.met else [*told, "without an optimizer whose weights could be watched"])
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstuck.errors import NonFiniteError
-from unstuck.messages import global_rank, rank_zero_info
+from unstuck.messages import global_rank, rank_zero_warn
 from unstuck.places import display_path
 from unstuck.trainer.state import TrainerFn
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from unstuck.findings import Finding
     from unstuck.session.incident_desk import IncidentDesk
     from unstuck.trainer.run import Run
+    from unstuck.trials.dropping import StepDropper
 
 __all__ = ["text_of", "watched"]
 
@@ -43,6 +44,7 @@ def watched(run: Run) -> Iterator[None]:
         yield
         return
     # what watches is imported when something runs, not with the Trainer
+    from unstuck.session.guarding import Guarding
     from unstuck.trainer.nonfinite import NonfiniteWatcher
     from unstuck.trainer.nonfinite_evaluation import NonfiniteEvaluationWatcher
 
@@ -50,26 +52,34 @@ def watched(run: Run) -> Iterator[None]:
     desk = _desk(run, session)
     run.evaluation_watcher = NonfiniteEvaluationWatcher(run, desk)
     fits = run.state.fn == TrainerFn.FITTING
-    dropper: Any = None
+    watcher: NonfiniteWatcher | Guarding | None = None
     try:
         with ExitStack() as around:
             if session is not None:
                 around.enter_context(session.describing(run.module, lambda: _position(run)))
             elif fits and run.module.automatic_optimization:
-                run.watcher = dropper = NonfiniteWatcher(run, desk)
+                run.watcher = watcher = NonfiniteWatcher(run, desk)
             elif fits:
-                from unstuck.session.guarding import Guarding
-
                 stop = _end if run.settings.on_nonfinite == "skip-step" else None
                 guarding = Guarding(desk, (NonFiniteError,), stop, run.strategy.optimizers)
-                dropper = around.enter_context(guarding)
+                watcher = around.enter_context(guarding)
             yield
             if isinstance(run.watcher, NonfiniteWatcher):
                 run.watcher.finish()
     finally:
         run.watcher = run.evaluation_watcher = None
-        if dropper is not None and dropper.dropped:
-            rank_zero_info(f"`Trainer.fit` dropped {dropper.dropped} step(s) that weren't finite.")
+        if watcher is not None and watcher.dropper is not None:
+            _tell_of_dropped_steps(watcher.dropper)
+
+
+def _tell_of_dropped_steps(dropper: StepDropper) -> None:
+    from unstuck.trials.dropping import listed
+
+    if dropper.dropped:
+        places = listed(dropper)
+        rank_zero_warn(
+            f"`Trainer.fit` dropped {dropper.dropped} step(s) that weren't finite{': ' if places else ''}{places}."
+        )
 
 
 def _active_session() -> Any:
@@ -138,6 +148,7 @@ def text_of(finding: Finding, saved: str | None, folder: str) -> str:
         "epoch": finding.evidence.get("epoch"),
         "batch": where.batch,
         "sample": where.sample,
+        "dataset index": finding.evidence.get("dataset index"),
         "step": where.step,
         "global step": finding.evidence.get("global step"),
     }

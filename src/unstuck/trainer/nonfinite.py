@@ -28,12 +28,14 @@ from unstuck.instruments.guard import Backward, Incident
 from unstuck.instruments.moments import Draw, FrameMoment, Moment, Moments
 from unstuck.instruments.pace import Pace
 from unstuck.measure import rng
+from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.measure.rng import RandomState
+from unstuck.messages import rank_zero_info
 from unstuck.places import user_chain
 from unstuck.record.gradients import ScalerRecord
 from unstuck.trainer.late_flags import KeptBatch, LateFlags
-from unstuck.trials.dropping import DroppedTooOftenError, StepDropper, decides_on_device
+from unstuck.trials.dropping import WAITS, DroppedBatch, DroppedTooOftenError, StepDropper, decides_on_device
 from unstuck.trials.incident_folder import sha256_of
 
 if TYPE_CHECKING:
@@ -118,6 +120,9 @@ class NonfiniteWatcher:
             )
         device = self._sweep.parameters[0].device.type if self._sweep.parameters else "cpu"
         self._waits = device != "cpu" or self.lag is not None
+        looks = self._dropper is not None and run.precision.scaler is None and not decides_on_device(optimizer)
+        if looks and self._waits:
+            rank_zero_info(f"Trainer(on_nonfinite='skip-step'): {WAITS}.")
         late = self._waits and not self._repeats and self._dropper is None
         self._late = LateFlags(run, self.lag) if late else None
         self._mark: Any = None
@@ -211,6 +216,8 @@ class NonfiniteWatcher:
 
     def finish(self) -> None:
         """The fit is over: flags that nobody has read are read now."""
+        if self._dropper is not None:
+            self._try_to_drop(self._dropper.read_flags)
         if self._late is not None and not self._over:
             found = self._late.read()
             if found is not None:
@@ -230,9 +237,9 @@ class NonfiniteWatcher:
     # -- dropping ----------------------------------------------------------------------------------------------------
 
     @property
-    def dropped(self) -> int:
-        """Steps that were dropped."""
-        return 0 if self._dropper is None else self._dropper.dropped
+    def dropper(self) -> StepDropper | None:
+        """What drops steps; None without that policy."""
+        return self._dropper
 
     def _begin_window(self, dropper: StepDropper) -> None:
         dropper.remember([self._run.module])
@@ -249,7 +256,7 @@ class NonfiniteWatcher:
             scaler = self._run.precision.scaler
             self._scaler_before = scaler._scale.clone(), scaler._growth_tracker.clone()
         elif suspect is None and self._decides(optimizer):
-            dropper.decide_on_device(optimizer)
+            dropper.decide_on_device(optimizer, self._dropped_batch(None))
             return
         elif self._sweep.gradients_finite() and (suspect is None or suspect.spoilt is not False):
             return
@@ -261,9 +268,18 @@ class NonfiniteWatcher:
             bad_loss = batch.loss is not None and batch.loss - batch.loss != 0.0
             self._declare("loss" if bad_loss else "gradient", optimizer, batch, self._steps, 0)
             self._over = False  # it spoils nothing that comes after it
-        self._try_to_drop(lambda: dropper.drop(optimizer))
+        dropped = self._dropped_batch(suspect or self._present())
+        self._try_to_drop(lambda: dropper.drop(optimizer, dropped))
         if not self._scales:
             self._run.precision.skipped_step = True  # so that no schedule moves
+
+    def _dropped_batch(self, looked_at: _Batch | None) -> DroppedBatch:
+        """The batch of the present step; only one that is ``looked_at`` tells which sample is bad itself."""
+        index = self._index if looked_at is None else looked_at.index
+        drawn = self._run.train.combined.drawn
+        indices = None if drawn is None else drawn.of(index)
+        sample = None if looked_at is None else nonfinite_in(looked_at.arguments[0])[0]
+        return DroppedBatch(index, indices, sample, self._run.progress.current_epoch)
 
     def _decides(self, optimizer: Optimizer) -> bool:
         on_device = self._probe is not None and self._probe.device.type != "cpu"
