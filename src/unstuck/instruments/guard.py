@@ -386,7 +386,8 @@ class Guard:
         parameters = _parameters_of(optimizer)
         if identity not in self._known:
             self.met += 1
-            self._born_nonfinite |= {id(parameter) for parameter in parameters if not all_finite([parameter])}
+            if not all_finite(parameters):
+                self._born_nonfinite |= {id(parameter) for parameter in parameters if not all_finite([parameter])}
         self.optimizers[identity] = optimizer
         every = [item for group in optimizer.param_groups for item in group["params"]]
         known = _Known(

@@ -90,7 +90,9 @@ class NonfiniteWatcher:
         self._desk = desk
         optimizer = run.strategy.optimizers[0]
         self._sweep = Sweep(_parameters_of(optimizer))
-        self._born = {id(item) for item in self._sweep.parameters if not all_finite([item])}
+        parameters = self._sweep.parameters
+        born_finite = all_finite(parameters)
+        self._born = set() if born_finite else {id(item) for item in parameters if not all_finite([item])}
         self._probe = _computed_last(run.module)
         self._over = False
         self._steps = 0
@@ -118,7 +120,7 @@ class NonfiniteWatcher:
             raise MisconfigurationException(
                 "`on_nonfinite='skip-step'` doesn't work with LBFGS, which moves the weights before it knows the loss."
             )
-        device = self._sweep.parameters[0].device.type if self._sweep.parameters else "cpu"
+        device = parameters[0].device.type if parameters else "cpu"
         self._waits = device != "cpu" or self.lag is not None
         looks = self._dropper is not None and run.precision.scaler is None and not decides_on_device(optimizer)
         if looks and self._waits:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
 
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import PossibleUserWarning, rank_zero_warn
@@ -222,8 +223,8 @@ def _parent_is_trained(root: nn.Module, name: str, held: set[int]) -> bool:
 
 
 def warn_of_uncovered_parameters(module: nn.Module, optimizers: Iterable[Optimizer]) -> None:
-    """Warns of trainable parameters that no optimiser holds, and of tensors in an optimiser that the module no longer
-    has.
+    """Warns of trainable parameters that no optimiser holds, averages of others apart, and of tensors in an optimiser
+    that the module no longer has.
     """
     optimizers = list(optimizers)
     if not optimizers or any(isinstance(optimizer, NoOptimizer) for optimizer in optimizers):
@@ -231,7 +232,8 @@ def warn_of_uncovered_parameters(module: nn.Module, optimizers: Iterable[Optimiz
     held = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     held_ids = {id(p) for p in held}
     own = dict(module.named_parameters(remove_duplicate=False))
-    missing = [name for name, p in own.items() if p.requires_grad and id(p) not in held_ids]
+    averages = {id(p) for child in module.modules() if isinstance(child, AveragedModel) for p in child.parameters()}
+    missing = [name for name, p in own.items() if p.requires_grad and id(p) not in held_ids | averages]
     if missing:
         rank_zero_warn(
             f"{len(missing)} trainable parameter(s) are in no optimizer, so they keep their values:"
