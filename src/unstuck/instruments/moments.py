@@ -34,6 +34,12 @@ _THOROUGH_STEPS = 32
 _LONG = 4e-3
 """Seconds of a step beside which one moment more costs next to nothing."""
 
+_LOOPS_OF_OTHERS = (
+    *("unstuck.trainer", "unstuck.workflow", "unstuck.tuner", "unstuck.testing"),
+    *("lightning.pytorch.trainer", "pytorch_lightning.trainer", "transformers.trainer"),
+)
+"""Modules whose functions hold a whole training loop: what called them can't be continued from within a step."""
+
 _RESCAN = 1024
 """Moments after which the program's namespaces are searched again for random generators."""
 
@@ -308,6 +314,8 @@ def _continues(frame: FrameType) -> bool:
 def _steps_in_its_loop(frame: FrameType | None) -> bool:
     """Whether the frame that called ``step`` is the user's, in a loop whose pass can be run again as it stands."""
     while frame is not None and not is_user_file(frame.f_code.co_filename):
+        if _is_whole_training(frame):
+            return False
         frame = frame.f_back
     return frame is not None and bool(_cached(can_pass_again, frame.f_code, frame.f_lasti))
 
@@ -339,6 +347,8 @@ def _chain(frame: FrameType | None) -> tuple[FrameMoment, ...]:
         if user and kept < _DEPTH:
             kept += 1
             values = _values(frame, code)
+        elif not user and _is_whole_training(frame):
+            kept = _DEPTH
         chain.append(FrameMoment(id(frame), code, frame.f_lasti, values, frame.f_globals))
         if user and code.co_name == "<module>":
             break  # what is outside runs the program and isn't part of it
@@ -373,8 +383,14 @@ def _loop_frames(frame: FrameType | None) -> tuple[FrameMoment, ...]:
                 return (FrameMoment(id(frame), code, frame.f_lasti, values, frame.f_globals),)
             if code.co_name == "<module>":
                 break
+        elif _is_whole_training(frame):
+            break
         frame = frame.f_back
     return ()
+
+
+def _is_whole_training(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_LOOPS_OF_OTHERS)
 
 
 def _find_generators(frame: FrameType | None) -> list[Any]:
