@@ -191,6 +191,88 @@ def test_a_trainer_s_module_is_made_again(
     sys.modules.pop("unstuck_replayed", None)
 
 
+COUNTED = """
+import torch
+from torch import nn
+
+def train(net, opt, x, y):
+    state = torch.zeros(8)
+    for epoch in range(2):
+        for start in range(0, 200, 8):
+            rows = slice(start, start + 8)
+            p = net(x[rows]).squeeze(1)
+            state = 0.9 * state + p.detach()
+            loss = ((p - torch.log(y[rows])) ** 2).mean() + 1e-3 * state.sum()  # HERE
+            opt.zero_grad(); loss.backward(); opt.step()
+
+torch.manual_seed(0)
+x, y = torch.randn(200, 4), torch.rand(200) + 0.1
+y[101] = 0
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.ReLU(), nn.Linear(8, 1))
+train(net, torch.optim.Adam(net.parameters(), lr=0.01), x, y)
+"""
+
+DRAWN = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+x, y = torch.randn(200, 4), torch.rand(200)
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range(60):
+    rows = torch.randint(0, 200, (8,))
+    target = y[rows]
+    weight = 1.0 / (step - 40) if step > 10 else 1.0
+    if step == 15:
+        target[3] = -1.0
+    p = net(x[rows]).squeeze(1)
+    loss = (weight * (p - torch.sqrt(target)) ** 2).mean()  # HERE
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+@pytest.mark.parametrize(("program", "op"), [(COUNTED, "log"), (DRAWN, "sqrt")], ids=["counted", "drawn"])
+def test_a_program_without_a_loader_repeats_the_step(program: str, op: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(program)
+    done = run(tmp_path, "-m", "unstuck", "run", "--quiet", "--out", "out", "train.py")
+    assert done.returncode == 3, done.stderr
+    first = json.loads((tmp_path / "out" / "report.json").read_text())["findings"][0]
+    again = finding(tmp_path, "out/incident-0")
+    for key in ("file", "line", "chain", "step", "batch", "op"):
+        assert again["where"][key] == first["where"][key], key
+    assert (again["where"]["op"], again["where"]["line"]) == (op, line_of(tmp_path / "train.py"))
+    assert again["evidence"]["loss"] == first["evidence"]["loss"]
+    assert again["evidence"]["inputs"] == first["evidence"]["inputs"]
+
+
+@pytest.mark.parametrize("how", ["manual optimisation", "watched"])
+def test_a_trainer_s_step_is_repeated_by_its_program(how: str, tmp_path: Path) -> None:
+    text = MODULE.format(default="=8", save="pass", width="")
+    if how == "manual optimisation":
+        text = text.replace("        {save}\n".format(save="pass"), "        self.automatic_optimization = False\n")
+        text = text.replace(
+            "        return loss\n",
+            "        opt = self.optimizers(); opt.zero_grad(); self.manual_backward(loss); opt.step()\n",
+        )
+    file = tmp_path / "train.py"
+    file.write_text(text)
+    if how == "watched":
+        done = run(tmp_path, "-m", "unstuck", "run", "--quiet", "--out", "unstuck-out/watched", "train.py")
+        assert done.returncode == 3, done.stderr
+    else:
+        done = run(tmp_path, "train.py")
+        assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "unstuck-out").glob("*/incident-0")
+    saved = json.loads((folder / "incident.json").read_text())["incident"]
+    again = finding(tmp_path, str(folder))
+    assert (again["code"], again["where"]["op"]) == ("numerics.nonfinite-backward", "sqrt")
+    assert again["where"]["line"] == line_of(file)
+    assert again["evidence"]["loss"] == saved["loss"], "all of the step was put back"
+    assert again["evidence"]["dataset index"] == 57
+    report = json.loads((tmp_path / "again.json").read_text())
+    assert [phrase for phrase in report["unchecked"] if "position" not in phrase] == []
+
+
 def test_a_program_that_is_gone_is_told(plain: Path) -> None:
     file = plain / "train.py"
     file.rename(plain / "away.py")

@@ -21,6 +21,7 @@ from unstuck.trials.replay.replay import Program, Replay, replay, replay_in_floa
 from unstuck.trials.replay.routes import lines_at, user_lines
 from unstuck.trials.tracing import OpTrace
 from unstuck.trials.update import explain_update
+from unstuck.trials.variables import variables_of
 
 __all__ = ["explain", "explain_skipped_step", "explain_zero_gradients"]
 
@@ -245,7 +246,8 @@ def _saved(
     start = next((item for item in known if item.random_state is not None), None)
     state, at = (None, None) if start is None else (start.random_state, start.kind)
     try:
-        save_incident(folder, record, models, optimizers, batches, state, options.script, rebuild, at)
+        variables = variables_of(forward)
+        save_incident(folder, record, models, optimizers, batches, state, options.script, rebuild, at, variables)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         return changed(record, reasons=(*record.reasons, f"the incident could not be saved: {error}"))
     return changed(record, folder=str(folder))

@@ -7,6 +7,7 @@ Done again at every draw and call until gradients are computed for the first tim
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
@@ -20,6 +21,7 @@ from unstuck.measure import rng
 from unstuck.record.incident import IncidentRecord
 from unstuck.session.live_trace import LiveTrace
 from unstuck.trials.incident_folder import SavedIncident
+from unstuck.trials.variables import put_into_frames
 
 __all__ = ["Restoring"]
 
@@ -47,6 +49,7 @@ class Restoring:
         self._saved = saved
         self._guard = guard
         self._live = live
+        self._restored: set[str] = set()
         self._told: dict[str, str] = {"place": _PLACE}
         for phrase in saved.left_out:
             self._told[phrase] = f"not saved: {phrase}"
@@ -83,6 +86,8 @@ class Restoring:
         if self._live is not None:
             self._live.end()
         self._restore_state(frame)
+        # before the arguments, which may be views of what a variable holds
+        put_into_frames(self._saved.variables, frame, self._like)
         arguments = self._saved.batches.get("arguments")
         if arguments is not None:
             self._fill(args, arguments[0])
@@ -93,9 +98,17 @@ class Restoring:
     def as_saved(self, record: IncidentRecord) -> IncidentRecord:
         """An incident of the repeated step, at the place that the saved one had in its run."""
         saved = self._saved.record
+        if record.loss is not None and saved.loss is not None and not _same(record.loss, saved.loss):
+            self._told["loss"] = f"the loss: it was {saved.loss:.9g}, now it is {record.loss:.9g}"
         precision = saved.precision if record.origin is not None else None
         return replace(
-            record, step=saved.step, batch=saved.batch, late=saved.late, extra=saved.extra, precision=precision
+            record,
+            step=saved.step,
+            batch=saved.batch,
+            indices=saved.indices,
+            late=saved.late,
+            extra=saved.extra,
+            precision=precision,
         )
 
     # -- putting back ------------------------------------------------------------------------------------------------
@@ -108,10 +121,11 @@ class Restoring:
     def _restore_state(self, frame: FrameType) -> None:
         optimizers = list(self._guard.optimizers.values())
         models = find_models(frame, optimizers)
-        only = len(models) == 1 and len(self._saved.models) == 1
         for name, state in self._saved.models.items():
-            model = next(iter(models.values())) if only else models.get(name)
+            model = _holder(name, state, models)
             if model is None:
+                if name in self._restored:
+                    continue
                 self._told[f"model {name}"] = f"the model {name!r}, which the program doesn't have at its first step"
                 continue
             self._told.pop(f"model {name}", None)
@@ -120,8 +134,10 @@ class Restoring:
             except RuntimeError as error:
                 self._told[f"model {name}"] = f"the model {name!r}: {' '.join(str(error).split())[:200]}"
                 continue
+            self._restored.add(name)
+            self._told = {key: phrase for key, phrase in self._told.items() if not key.startswith(f"state {name}.")}
             for key in (*missing, *unexpected):
-                self._told[f"{name}.{key}"] = f"{key} of the model {name!r}"
+                self._told[f"state {name}.{key}"] = f"{key} of the model {name!r}"
         for index, state in enumerate(self._saved.optimizers):
             self._load_optimizer(index, state, optimizers)
 
@@ -136,7 +152,7 @@ class Restoring:
     def _like(self, drawn: Any, saved: Any, name: str) -> Any:
         """The saved batch in the containers of a drawn one."""
         if isinstance(drawn, torch.Tensor) and isinstance(saved, torch.Tensor):
-            return saved.clone()
+            return drawn if drawn.requires_grad else saved.clone()
         if isinstance(drawn, Mapping) and isinstance(saved, Mapping):
             changed = copy.copy(drawn)
             for key in drawn:
@@ -170,3 +186,18 @@ class Restoring:
             elif not torch.equal(value, wanted):
                 with torch.no_grad():
                     value.copy_(wanted)
+
+
+def _holder(name: str, state: Mapping[str, Any], models: Mapping[str, torch.nn.Module]) -> torch.nn.Module | None:
+    """The module that a saved state belongs to: it was perhaps held by another variable, or by another module."""
+    known = models.get(name)
+    candidates = [*([] if known is None else [known]), *models.values()]
+    inner = (child for model in models.values() for child in model.modules())
+    for module in (*candidates, *inner):
+        if module.state_dict().keys() == state.keys():
+            return module
+    return next(iter(models.values())) if known is None and len(models) == 1 else known
+
+
+def _same(loss: float, other: float) -> bool:
+    return loss == other or (math.isnan(loss) and math.isnan(other))

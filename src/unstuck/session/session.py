@@ -163,8 +163,9 @@ class Session:
         if self._restoring is not None:
             self._source.substitute = self._restoring.batch
         self._stopped: str | None = None
-        # what a Trainer knows of its position (epoch, global step), while one runs
+        # what a Trainer knows of its position (epoch, global step), while one runs, and what it trains
         self._describe: Callable[[], dict[str, Any]] = dict
+        self._described: torch.nn.Module | None = None
         self._started_at = 0.0
         self._excluded = 0.0
 
@@ -261,11 +262,12 @@ class Session:
     def describing(self, model: torch.nn.Module, describe: Callable[[], dict[str, Any]]) -> Iterator[None]:
         """Inside, parameters are named as in a Trainer's model, and incidents are told with its position."""
         self._inventory.given.add(model)
-        before, self._describe = self._describe, describe
+        before = self._described, self._describe
+        self._described, self._describe = model, describe
         try:
             yield
         finally:
-            self._describe = before
+            self._described, self._describe = before
 
     def _verdict(self, ending: Ending, elapsed: float) -> Verdict:
         # What is needed at the end only is imported then, so that a run begins sooner.
@@ -340,6 +342,7 @@ class Session:
                 trace=trace,
                 number=len(self.recording.incidents),
                 extra=self._describe(),
+                module=self._described,
             )
             if self._restoring is not None:
                 record = self._restoring.as_saved(record)
@@ -368,6 +371,7 @@ class Session:
                 _outside(sys._getframe()),
                 self._run_backward(),
                 self.options,
+                self._described,
             )
         finally:
             self._excluded += time.perf_counter() - begin

@@ -60,6 +60,7 @@ class SavedIncident:
         models: state dictionaries by the variable that holds each model.
         optimizers: state dictionaries.
         batches: what the step got, by where it came from.
+        variables: those that the rest of the step read at its first module call, by frame.
         hyper_parameters: of the Trainer's module.
         random_state: None if it was not saved.
     """
@@ -73,6 +74,7 @@ class SavedIncident:
     models: dict[str, dict[str, Any]]
     optimizers: list[dict[str, Any]]
     batches: dict[str, Any]
+    variables: list[dict[str, Any]]
     hyper_parameters: dict[str, Any]
     random_state: rng.RandomState | None
 
@@ -87,6 +89,7 @@ def save_incident(
     script: Path | None,
     rebuild: Mapping[str, Any] | None = None,
     random_state_at: str | None = None,
+    variables: Iterable[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Write ``tensors.pt`` and ``incident.json`` into ``folder``, which is made.
 
@@ -100,6 +103,7 @@ def save_incident(
         script: the program's file.
         rebuild: what makes a Trainer's module again: plain values, and ``hyper_parameters`` of any kind.
         random_state_at: the moment of the random states.
+        variables: of the program's frames, as :func:`unstuck.trials.variables.variables_of` gives them.
 
     Returns:
         What could not be saved, one phrase each.
@@ -114,6 +118,7 @@ def save_incident(
             _plain(item.state_dict(), f"optimiser {index}", left_out) for index, item in enumerate(optimizers)
         ],
         "batches": {name: _plain(value, name, left_out) for name, value in batches.items()},
+        "variables": [_plain(item, "variables", left_out) for item in variables],
         "random_state": None if random_state is None else _random(random_state),
     }
     again = dict(rebuild or {})
@@ -168,6 +173,7 @@ def load_incident(folder: Path) -> SavedIncident:
             models=dict(tensors["models"]),
             optimizers=list(tensors["optimizers"]),
             batches=dict(tensors["batches"]),
+            variables=list(tensors.get("variables") or []),
             hyper_parameters=dict(tensors.get("hyper_parameters") or {}),
             random_state=_random_state(tensors["random_state"]),
         )
