@@ -112,12 +112,9 @@ def _in_dataset(incident: IncidentRecord, origin: Origin | None) -> dict[str, An
     if not indices or incident.late:
         return {}
     sample = incident.batch_sample if incident.batch_key is not None else (origin.sample if origin else None)
-    found: dict[str, Any] = {}
     if sample is not None and 0 <= sample < len(indices):
-        found["dataset index"] = indices[sample]
-    if len(indices) <= _MANY_SAMPLES:
-        found["batch's dataset indices"] = list(indices)
-    return found
+        return {"dataset index": indices[sample]}
+    return {"the batch's dataset indices": list(indices)} if len(indices) <= _MANY_SAMPLES else {}
 
 
 def _in_float32(precision: PrecisionRecord) -> dict[str, Any]:
