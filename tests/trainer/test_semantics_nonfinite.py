@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, TensorDataset
 
 import unstuck
 from tests.trainer.test_nonfinite import Faulty, finding, fit, line_of, loader, trainer
@@ -188,3 +190,75 @@ def test_many_small_tensors_are_looked_at_by_one_number(tmp_path: Path, monkeypa
         extra[layers] = reads[0] - reads[1]
     # loss, last gradient; gradients, weights and state now and then
     assert 30 <= extra[4] <= 5 * 30 and extra[100] <= 5 * 30
+
+
+class Root(nn.Module):
+    """A norm in the middle of a model; it is 0 where its scale is."""
+
+    scale = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sqrt(x.square() * self.scale)  # ROOT
+
+
+class Log(Root):
+    """The same, and infinite there in the forward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log((x.square() + 1.0) * self.scale)  # LOG OF IT
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("kind", [Root, Log])
+def test_the_module_is_named_by_its_path_below_the_model(kind: type[Root], compiles: bool, tmp_path: Path) -> None:
+    class Deep(unstuck.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.middle = [kind()]
+            body: Any = nn.Sequential(nn.Linear(4, 6), nn.Sequential(nn.Tanh(), self.middle[0]), nn.Linear(6, 1))
+            self.body = torch.compile(body, backend="eager") if compiles else body
+
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+            self.middle[0].scale = 0.0 if batch_idx == 5 else 1.0
+            return self.body(batch[0]).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+    found = finding(Deep(), tmp_path)
+    assert (found.where.module, found.where.step, found.where.batch, found.where.sample) == ("body.1.1", 5, 5, 0)
+    assert found.where.op == ("log" if kind is Log else "sqrt")
+    assert found.where.line == own_line("LOG OF IT" if kind is Log else "ROOT")
+
+
+def test_watching_keeps_no_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Large(unstuck.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4)))
+            self.most = 0
+
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+            return self.net(batch[0]).pow(2).mean()
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            found = [item for item in gc.get_objects() if type(item) in (Tensor, nn.Parameter) and id(item) not in old]
+            self.most = max(self.most, sum({item.data_ptr(): item.nbytes for item in found}.values()))
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), lr=1e-4)
+
+    most = []
+    for watches in (True, False):
+        gc.collect()
+        old = {id(item) for item in gc.get_objects() if type(item) in (Tensor, nn.Parameter)}
+        module = Large()
+        data = DataLoader(TensorDataset(torch.randn(64 * 20, 256)), batch_size=64)
+        with monkeypatch.context() as patch:
+            if not watches:
+                patch.setattr("unstuck.trainer.entry.watched", contextlib.nullcontext)
+            assert fit(module, tmp_path, data) == []
+        most.append(module.most)
+        del module, data
+    assert 0 < most[0] <= 1.05 * most[1]
