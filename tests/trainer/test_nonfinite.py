@@ -255,24 +255,37 @@ def test_a_compiled_model(tmp_path: Path) -> None:
     assert (found.where.line, found.where.step) == (line_of("SQRT"), 5)
 
 
-def test_an_update_that_poisons_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("manual", [False, True])
+def test_an_update_that_poisons_weights(manual: bool, tmp_path: Path) -> None:
     class Half(unstuck.LightningModule):
         def __init__(self) -> None:
             super().__init__()
+            self.automatic_optimization = not manual
             self.net = nn.Linear(4, 8)
             nn.init.zeros_(self.net.weight)
 
         def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-            return (self.net(batch[0]).float() * 1e-6).pow(2).mean()
+            loss = (self.net(batch[0]).float() * 1e-6).pow(2).mean()
+            if manual:
+                optimizer: Any = self.optimizers()
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                optimizer.step()  # STEP BY HAND
+            return loss
 
         def configure_optimizers(self) -> Any:
-            return torch.optim.Adam(self.parameters(), lr=1e-3)
+            kind = torch.optim.Adam
+            return kind(self.parameters(), lr=1e-3) if manual else torch.optim.Adam(self.parameters())  # ADAM
 
     found = finding(Half(), tmp_path, precision="16-true")
-    assert found.code == "numerics.nonfinite-parameter"
+    assert (found.code, found.where.op) == ("numerics.nonfinite-parameter", "addcdiv")
     assert found.where.parameter is not None and found.where.parameter.startswith("net.")
-    assert (found.where.step, found.where.batch) == (0, 0)
+    assert (found.where.step, found.where.batch, found.evidence["global step"]) == (0, 0, 0)
+    assert found.where.line == line_of("STEP BY HAND" if manual else "ADAM")
     assert "eps" in found.remedy
+    with unstuck.watch(on_nonfinite="continue") as watch:
+        assert fit(Half(), tmp_path, precision="16-true") == [], "the session reports"
+    assert (watch.findings[0].code, watch.findings[0].where.line) == (found.code, found.where.line)
 
 
 def test_a_batch_that_holds_nan(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace as changed
 from types import FrameType
@@ -13,6 +14,7 @@ from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models, parameter_names
 from unstuck.instruments.moments import Moments
 from unstuck.measure.bad_samples import nonfinite_in
+from unstuck.places import Frame, is_user_file
 from unstuck.record.incident import IncidentRecord, SkippedStep, UnderflowRecord
 from unstuck.record.origin import Origin
 from unstuck.session.options import SessionOptions
@@ -72,7 +74,8 @@ def explain(
         extra=extra or {},
     )
     if incident.kind in ("parameter", "state"):
-        record = changed(record, update=explain_update(incident.optimizer, parameter_names(models)))
+        chain = _with_settings(record.chain, module, incident.optimizer)
+        record = changed(record, chain=chain, update=explain_update(incident.optimizer, parameter_names(models)))
     elif trace is not None:
         origin = _origin_in(trace, incident)
         record = changed(record, origin=origin, replayed=origin is not None)
@@ -203,6 +206,25 @@ def _program(
 
 def _is_compiled(models: dict[str, torch.nn.Module]) -> bool:
     return any(type(item).__name__ == "OptimizedModule" for model in models.values() for item in model.modules())
+
+
+def _with_settings(
+    chain: tuple[Frame, ...], module: torch.nn.Module | None, optimizer: torch.optim.Optimizer
+) -> tuple[Frame, ...]:
+    """Where a Trainer makes the updates, no line of the user's does; but one of them has set the optimiser up."""
+    method = getattr(type(module), "configure_optimizers", None)
+    if method is None or not getattr(module, "automatic_optimization", False):
+        return chain
+    try:
+        code = inspect.unwrap(method).__code__
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError, AttributeError):
+        return chain
+    if not is_user_file(code.co_filename):
+        return chain
+    call = f"{type(optimizer).__name__}("
+    line = next((number for number, text in enumerate(lines, first) if call in text), first)
+    return (*chain, Frame(code.co_filename, line, getattr(code, "co_qualname", code.co_name)))
 
 
 def _origin_in(trace: OpTrace, incident: Incident) -> Origin | None:
