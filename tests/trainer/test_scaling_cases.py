@@ -219,3 +219,20 @@ def test_a_session_tells_the_same_of_a_stuck_scaler(tmp_path: Path) -> None:
         fit(Stuck(False, repeats=False), tmp_path, 40)
     (found,) = [item for item in watch.findings if item.code.startswith("numerics")]
     assert (found.code, found.where.step) == (STUCK, 0)
+
+
+@pytest.mark.parametrize("factor", [1e-7, 1.0])
+def test_a_session_finds_gradients_that_float16_flushes_to_zero(factor: float, tmp_path: Path) -> None:
+    class Unscaled(InLaterHook):
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.float16):
+                return self.net(batch[0]).pow(2).mean() * factor
+
+    with unstuck.watch(on_nonfinite="continue") as watch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        unstuck.Trainer(
+            accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, default_root_dir=tmp_path,
+        ).fit(Unscaled(), loader(40))  # fmt: skip
+    found = [item for item in watch.findings if item.code == "numerics.low-precision-overflow"]
+    assert [item.evidence["flushed to zero"] > 0.9 for item in found] == ([True] if factor < 1.0 else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -41,7 +42,8 @@ class Underflow:
         self._moments = moments
         self._examine = examine
         self._looked = -1
-        self.rest = Rest(("step_begins",))
+        self._closure: torch.optim.Optimizer | None = None
+        self.rest = Rest(("step_begins", "backward_ended", "step_ended"))
         self._scales = False
         self._half = False
 
@@ -52,9 +54,23 @@ class Underflow:
         step = self._guard.steps
         if step not in _LOOKS:
             self.rest.begin(min((look - step for look in _LOOKS if look > step), default=_NEVER))
-        if step not in _LOOKS or self._scales or closure is not None or self._looked == step:
+        if step not in _LOOKS or self._scales or self._looked == step or isinstance(optimizer, torch.optim.LBFGS):
             return
         self._looked = step
+        if closure is None:
+            self._look(optimizer, frame)
+        else:
+            self._closure = optimizer  # a trainer computes the gradients inside of the step
+
+    def backward_ended(self, tensors: Any) -> None:
+        optimizer, self._closure = self._closure, None
+        if optimizer is not None:
+            self._look(optimizer, sys._getframe(1))
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self._closure = None
+
+    def _look(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._half = self._half or _uses_float16(optimizer, self._moments)
         window = self._guard.window
         if not self._half or len(window) != 1 or _share_of_zeros(optimizer) < _ZEROS:
