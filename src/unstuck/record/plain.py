@@ -18,18 +18,30 @@ __all__ = ["from_plain", "to_plain"]
 
 Record = TypeVar("Record")
 
+_PLAIN = frozenset((int, float, str, bool, type(None)))
+
 
 def to_plain(value: Any) -> Any:
     """Dictionaries, lists, strings, numbers and None only; numbers that aren't finite stay as they are."""
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    names = _names(kind)
+    if names is not None:
+        return {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, Series):
         return value.encode()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: to_plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_plain(item) for item in value]
     return value
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a dataclass, None for any other class."""
+    return tuple(item.name for item in fields(kind)) if is_dataclass(kind) else None
 
 
 def from_plain(kind: type[Record], data: Any) -> Record:

@@ -363,13 +363,13 @@ class Anatomist:
         samples = samples_of(shadow) if self._lineage is not None else None
         maker = self._makers.of(seen)
         span, middle = self._numbers(seen) if maker.op is None else (_NOTHING, _NOTHING)
-        return described(argument, seen, maker, tensor.requires_grad, span, middle, samples, over_of(shadow))
+        return described(argument, seen, maker, tensor.requires_grad, span, middle, samples, over_of(shadow, samples))
 
     def _result(self, index: int, slot: int, tensor: torch.Tensor, looked_at: bool) -> Value:
         shadow = None if self._lineage is None else self._lineage.of(tensor)
         samples = samples_of(shadow) if self._lineage is not None else None
         span, middle = self._numbers(tensor) if looked_at else (_NOTHING, _NOTHING)
-        return described("out", tensor, Maker(index, slot), None, span, middle, samples, over_of(shadow))
+        return described("out", tensor, Maker(index, slot), None, span, middle, samples, over_of(shadow, samples))
 
     def _numbers(self, tensor: torch.Tensor) -> tuple[Span, Span]:
         if tensor.is_floating_point():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,9 @@ from unstuck.trials.tracing.memory import Geometry, Memory, geometry
 __all__ = ["Maker", "Makers", "described", "integer_range", "moments", "over_of", "samples_of"]
 
 _LOOKED_AT = 2**20
+"""Elements of a tensor of integers that is looked at."""
+
+_AVERAGED = 2**17
 """Elements of a tensor that its mean is taken of."""
 
 
@@ -94,17 +98,19 @@ def moments(tensor: torch.Tensor) -> tuple[float | None, float | None]:
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return None, None
     flat = tensor.detach().reshape(-1)
-    step = -(-flat.numel() // _LOOKED_AT)
-    values = flat[::step] if step > 1 else flat
+    step = -(-flat.numel() // _AVERAGED)
+    # an odd step meets all columns of a table whose width is a power of 2
+    values = flat[:: step | 1] if step > 1 else flat
     if values.dtype != torch.float64:
         values = values.float()
-    deviation, mean = torch.std_mean(values, correction=0)
-    if not bool(mean.isfinite()):
+    mean = values.mean()
+    if not math.isfinite(mean):
         values = values[values.isfinite()]
         if not values.numel():
             return None, None
-        deviation, mean = torch.std_mean(values, correction=0)
-    return float(mean), float(deviation)
+        mean = values.mean()
+    # twice over the values, but several times faster than torch.std_mean
+    return float(mean), float(torch.linalg.vector_norm(values - mean)) / math.sqrt(values.numel())
 
 
 def integer_range(tensor: torch.Tensor) -> tuple[float | None, float | None]:
@@ -119,23 +125,33 @@ def samples_of(shadow: torch.Tensor | None) -> str:
     """What a shadow says of a whole tensor; see :attr:`unstuck.record.anatomy.Value.samples`."""
     if shadow is None or shadow.numel() == 0:
         return "none"
-    codes = shadow.flatten()
-    if bool((codes == MIXED).any()):
+    low, high = (int(item) for item in torch.aminmax(shadow))
+    if low >= SAMPLE:
+        return "apart"
+    if high < SAMPLE:
+        return {MIXED: "mixed", STATISTIC: "statistic"}.get(high, "none")
+    if bool((shadow == MIXED).any()):
         return "mixed"
-    if bool((codes == STATISTIC).any()):
-        return "statistic"
-    return "apart" if bool((codes >= SAMPLE).any()) else "none"
+    return "statistic" if bool((shadow == STATISTIC).any()) else "apart"
 
 
-def over_of(shadow: torch.Tensor | None) -> tuple[int, ...]:
-    """Dimensions along which a shadow's samples change; see :attr:`unstuck.record.anatomy.Value.over`."""
-    if shadow is None or samples_of(shadow) != "apart":
+def over_of(shadow: torch.Tensor | None, samples: str | None) -> tuple[int, ...]:
+    """Dimensions along which a shadow's samples change; see :attr:`unstuck.record.anatomy.Value.over`.
+
+    Args:
+        shadow: of a tensor.
+        samples: what :func:`samples_of` says of it.
+    """
+    if shadow is None or samples != "apart":
         return ()
-    return tuple(
-        dim
-        for dim, size in enumerate(shadow.shape)
-        if size > 1 and not bool((shadow == shadow.narrow(dim, 0, 1)).all())
-    )
+    return tuple(dim for dim, size in enumerate(shadow.shape) if size > 1 and _changes(shadow, dim))
+
+
+def _changes(shadow: torch.Tensor, dim: int) -> bool:
+    first = shadow.narrow(dim, 0, 1)
+    if not torch.equal(first, shadow.narrow(dim, shadow.shape[dim] - 1, 1)):
+        return True
+    return not bool((shadow == first).all())
 
 
 def described(
