@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import unstuck
 from unstuck.errors import NonFiniteError
 from unstuck.findings import Finding
+from unstuck.session.incident_desk import IncidentDesk
 
 ORDER, STUCK = "numerics.amp-order", "numerics.scaler-stuck"
 
@@ -221,18 +222,57 @@ def test_a_session_tells_the_same_of_a_stuck_scaler(tmp_path: Path) -> None:
     assert (found.code, found.where.step) == (STUCK, 0)
 
 
-@pytest.mark.parametrize("factor", [1e-7, 1.0])
-def test_a_session_finds_gradients_that_float16_flushes_to_zero(factor: float, tmp_path: Path) -> None:
-    class Unscaled(InLaterHook):
-        def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-            with torch.autocast("cpu", dtype=torch.float16):
-                return self.net(batch[0]).pow(2).mean() * factor
+class Flushed(InLaterHook):
+    """float16 without a loss scaler: gradients of a small loss are too small for it."""
 
-    with unstuck.watch(on_nonfinite="continue") as watch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.float16):
+            return self.net(batch[0]).pow(2).mean() * self.factor
+
+
+def fit_unscaled(module: Net, folder: Path, **more: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         unstuck.Trainer(
             accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, default_root_dir=tmp_path,
-        ).fit(Unscaled(), loader(40))  # fmt: skip
+            enable_model_summary=False, default_root_dir=folder, **more,
+        ).fit(module, loader(40))  # fmt: skip
+    return [str(item.message) for item in caught if "numerics" in str(item.message)]
+
+
+def test_gradients_that_float16_flushes_to_zero_are_told(tmp_path: Path) -> None:
+    (text,) = fit_unscaled(Flushed(1e-7), tmp_path, detect_anomaly="replay")
+    assert "numerics.low-precision-overflow" in text and "are zero in float16" in text and "GradScaler" in text
+    assert fit_unscaled(Flushed(1.0), tmp_path) == []
+
+
+def test_gradients_that_are_zero_in_float32_too_are_no_fault_of_a_format(tmp_path: Path) -> None:
+    class Sparse(Flushed):
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.float16):
+                return self.net(batch[0])[:, 0].pow(2).mean() * 0.0 + self.net[2].bias[0] ** 2
+
+    assert fit_unscaled(Sparse(1.0), tmp_path) == []
+
+
+def test_only_steps_of_float16_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wide(Flushed):
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+            return self.net(batch[0])[:, 0].relu().pow(2).mean() * 0.0 + self.net[2].bias[0] ** 2
+
+    examined: list[Any] = []
+    monkeypatch.setattr(IncidentDesk, "examine_zeros", lambda *given: examined.append(given))
+    assert fit_unscaled(Wide(1.0), tmp_path) == [] and not examined
+    assert fit_unscaled(Flushed(1e-7), tmp_path) == [] and len(examined) == 2
+
+
+@pytest.mark.parametrize("factor", [1e-7, 1.0])
+def test_a_session_finds_gradients_that_float16_flushes_to_zero(factor: float, tmp_path: Path) -> None:
+    with unstuck.watch(on_nonfinite="continue") as watch:
+        assert fit_unscaled(Flushed(factor), tmp_path) == []
     found = [item for item in watch.findings if item.code == "numerics.low-precision-overflow"]
     assert [item.evidence["flushed to zero"] > 0.9 for item in found] == ([True] if factor < 1.0 else [])

@@ -14,15 +14,18 @@ from unstuck.instruments.moments import Moments
 from unstuck.places import user_chain
 from unstuck.signals import Rest
 
-__all__ = ["Underflow"]
+__all__ = ["LOOKS", "ZEROS", "Underflow", "computed_in_float16", "share_of_zeros"]
 
-_LOOKS = (6, 24, 256, 2048, 16384)
+LOOKS = (6, 24, 256, 2048, 16384)
 """Steps that are looked at; the first two while every moment of a step is kept."""
 
 _NEVER = 1 << 40
 """Steps of no run."""
 
-_ZEROS = 0.5
+_NODES = 4096
+"""Operations of a graph that are looked at."""
+
+ZEROS = 0.5
 """Share of zeros among the gradients from which on a step is worth running again."""
 
 
@@ -52,9 +55,9 @@ class Underflow:
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         step = self._guard.steps
-        if step not in _LOOKS:
-            self.rest.begin(min((look - step for look in _LOOKS if look > step), default=_NEVER))
-        if step not in _LOOKS or self._scales or self._looked == step or isinstance(optimizer, torch.optim.LBFGS):
+        if step not in LOOKS:
+            self.rest.begin(min((look - step for look in LOOKS if look > step), default=_NEVER))
+        if step not in LOOKS or self._scales or self._looked == step or isinstance(optimizer, torch.optim.LBFGS):
             return
         self._looked = step
         if closure is None:
@@ -73,7 +76,7 @@ class Underflow:
     def _look(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._half = self._half or _uses_float16(optimizer, self._moments)
         window = self._guard.window
-        if not self._half or len(window) != 1 or _share_of_zeros(optimizer) < _ZEROS:
+        if not self._half or len(window) != 1 or share_of_zeros(optimizer) < ZEROS:
             return
         self._examine(self._guard.present("none", optimizer, window, user_chain(frame)), "float16")
 
@@ -85,7 +88,8 @@ def _uses_float16(optimizer: torch.optim.Optimizer, moments: Moments) -> bool:
     return any(item.dtype is torch.float16 for group in optimizer.param_groups for item in group["params"])
 
 
-def _share_of_zeros(optimizer: torch.optim.Optimizer) -> float:
+def share_of_zeros(optimizer: torch.optim.Optimizer) -> float:
+    """Of the elements of an optimiser's gradients, how many are zero; 0 without gradients."""
     zeros = elements = 0
     for group in optimizer.param_groups:
         for item in group["params"]:
@@ -93,3 +97,18 @@ def _share_of_zeros(optimizer: torch.optim.Optimizer) -> float:
                 zeros += item.grad.numel() - int(torch.count_nonzero(item.grad))
                 elements += item.grad.numel()
     return zeros / elements if elements else 0.0
+
+
+def computed_in_float16(loss: torch.Tensor) -> bool:
+    """Whether float16 took part in a loss, by its graph."""
+    stack = [] if loss.grad_fn is None else [loss.grad_fn]
+    visited = set(stack)
+    while stack and len(visited) < _NODES:
+        node = stack.pop()
+        if any(item.dtype is torch.float16 for item in getattr(node, "_input_metadata", ())):
+            return True
+        for following, _ in node.next_functions:
+            if following is not None and following not in visited:
+                visited.add(following)
+                stack.append(following)
+    return False

@@ -147,6 +147,7 @@ def explain_zero_gradients(
     optimizers: list[torch.optim.Optimizer],
     frame: FrameType | None,
     run_backward: Callable[..., None],
+    module: torch.nn.Module | None = None,
 ) -> UnderflowRecord | None:
     """How many gradients of a step half precision has flushed to zero; None if it couldn't be run again.
 
@@ -157,16 +158,18 @@ def explain_zero_gradients(
         optimizers: all of the program.
         frame: innermost frame of the program at present.
         run_backward: the original ``torch.autograd.backward``.
+        module: the model, where the program's variables need not hold it.
     """
-    program = _program(moments, optimizers, frame, run_backward)
+    program = _program(moments, optimizers, frame, run_backward, module)
     found = replay_in_float32(incident, program)
     if found is None or not found.nonzero:
         return None
+    backward = () if incident.backward is None else lines_at(mark[1:] for mark in incident.backward.marks)
     names = parameter_names(program.models)
     largest = {names[key]: value for key, value in found.largest.items() if key in names}
     return UnderflowRecord(
         step=incident.step,
-        chain=incident.chain if incident.backward is None else lines_at(mark[1:] for mark in incident.backward.marks),
+        chain=backward or incident.chain,
         format=number_format,
         looks=1,
         share=found.flushed / found.nonzero,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from unstuck.diagnosis import judge
-from unstuck.diagnosis.rules import numerics_scaler_stuck
+from unstuck.diagnosis.rules import numerics_low_precision_overflow, numerics_scaler_stuck
 from unstuck.findings import Finding
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models
@@ -20,9 +20,9 @@ from unstuck.instruments.moments import Moment, Moments
 from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.places import Frame
 from unstuck.record.gradients import ScalerRecord
-from unstuck.record.incident import IncidentRecord, SkippedStep
+from unstuck.record.incident import IncidentRecord, SkippedStep, UnderflowRecord
 from unstuck.record.recording import Recording
-from unstuck.session.explain import explain, explain_skipped_step
+from unstuck.session.explain import explain, explain_skipped_step, explain_zero_gradients
 from unstuck.session.options import SessionOptions
 from unstuck.trials.replay.evaluation import EvaluationStep, replay_evaluation
 from unstuck.trials.replay.routes import with_callers
@@ -53,6 +53,7 @@ class IncidentDesk:
         self._folder = folder
         self._describe = describe
         self.tell = tell
+        self._underflow: UnderflowRecord | None = None
         self._script = script
 
     def declare(
@@ -158,6 +159,30 @@ class IncidentDesk:
         record = replace(skipped.incident, extra=self._position(since))
         self.recording.add_incident(record)
         self._tell_of(record)
+
+    def examine_zeros(
+        self,
+        incident: Incident,
+        moments: Moments,
+        optimizers: list[torch.optim.Optimizer],
+        frame: FrameType | None,
+        run_backward: Callable[..., None],
+        module: torch.nn.Module,
+    ) -> bool:
+        """Whether float16 has flushed the gradients of this step, and of one before, to zero; then the user is told."""
+        found = explain_zero_gradients(incident, "float16", moments, optimizers, frame, run_backward, module)
+        if found is None:
+            return False
+        if self._underflow is None:
+            self._underflow = found
+        else:
+            self._underflow.add(found)
+        only = Recording()
+        only.keep(self._underflow)
+        findings = numerics_low_precision_overflow.rule(only)
+        for finding in findings:
+            self.tell(finding, None)
+        return bool(findings)
 
     def tell_of_scaler(self, record: ScalerRecord) -> None:
         """A loss scaler skips step after step, and why isn't known."""

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["text_of", "watched"]
 
-_NO_ANOMALY = "numerics.amp-order"
-"""A finding about finite gradients; it ends no fit."""
+
+def _is_anomaly(finding: Finding) -> bool:
+    """Whether something isn't finite; gradients that are clipped while scaled, or flushed to zero, end no fit."""
+    return finding.code != "numerics.amp-order" and "flushed to zero" not in finding.evidence
 
 
 @contextmanager
@@ -114,7 +116,7 @@ def _desk(run: Run, session: Any) -> IncidentDesk:
 
     def tell(finding: Finding, saved: str | None) -> None:
         text = text_of(finding, saved, os.getcwd())
-        if raises and finding.code != _NO_ANOMALY:
+        if raises and _is_anomaly(finding):
             raise NonFiniteError(text, finding)
         if session is None and global_rank() == 0:  # a session reports at its end
             where = finding.where

@@ -27,6 +27,7 @@ from unstuck.errors import MisconfigurationException, NonFiniteError
 from unstuck.instruments.guard import Backward, Incident
 from unstuck.instruments.moments import Draw, FrameMoment, Moment, Moments
 from unstuck.instruments.pace import Pace
+from unstuck.instruments.underflow import LOOKS, ZEROS, computed_in_float16, share_of_zeros
 from unstuck.measure import rng
 from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
@@ -113,6 +114,8 @@ class NonfiniteWatcher:
         self._step_seconds = 0.0
         self._swept_at = -1
         self._skipped_in_row = 0
+        self._zeros_at = LOOKS[0]
+        self._in_float16 = False
         self._failed = False
         self._repeats = isinstance(optimizer, torch.optim.LBFGS)
         self._dropper = StepDropper() if run.settings.on_nonfinite == "skip-step" else None
@@ -158,6 +161,8 @@ class NonfiniteWatcher:
             return
         if self._dropper is not None and self._waits:
             return  # the gradients decide, on the device
+        if self._steps == self._zeros_at:
+            self._in_float16 = computed_in_float16(loss)
         value = self._loss = loss.item()
         if value - value != 0.0 and self._suspect is None:
             self._suspect, self.suspects = self._present(), True
@@ -189,6 +194,8 @@ class NonfiniteWatcher:
             if gradient is not None and not self._over:
                 self._late.note(gradient)
             return
+        if self._steps == self._zeros_at:
+            self._look_for_zeros(optimizer)
         self._until_gradients -= 1
         if self._suspect is not None or self._until_gradients < 0 or self._probe_is_bad():
             self._examine(optimizer)
@@ -371,6 +378,21 @@ class NonfiniteWatcher:
         batch = suspect or self._present()
         bad_loss = batch.loss is not None and batch.loss - batch.loss != 0.0
         self._declare("loss" if bad_loss else "gradient", optimizer, batch, self._steps, 0)
+
+    def _look_for_zeros(self, optimizer: Optimizer) -> None:
+        """Whether half precision without a loss scaler has left no gradients to learn from."""
+        self._zeros_at = next((step for step in LOOKS if step > self._steps), -1)
+        if self._over or self._repeats or self._accumulates or not self._in_float16:
+            return
+        if share_of_zeros(optimizer) < ZEROS:
+            return
+        moments = Moments()
+        batch = self._present()
+        moments.draws.append(self._draw(batch))
+        incident = self._incident("none", optimizer, batch, self._steps, 0, moments)
+        frame = sys._getframe(1)
+        if self._desk.examine_zeros(incident, moments, [optimizer], frame, torch.autograd.backward, self._run.module):
+            self._zeros_at = -1
 
     def _examine_state(self, optimizer: Optimizer) -> None:
         """Weights and optimiser state after a step whose gradients were finite, as far as they were looked at."""
