@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from unstuck.record.anatomy import Anatomy, Mark, Op, Value
 
-__all__ = ["Term", "first_loss", "linear_terms", "measured", "terms_of"]
+__all__ = ["Term", "first_loss", "linear_terms", "measured", "terms_of", "using"]
 
 _SAME = frozenset(
     {
@@ -80,6 +80,11 @@ def linear_terms(anatomy: Anatomy, value: Value) -> Iterator[Term]:
                 waiting.append(
                     Term(taken.op, taken, term.sign * sign, term.factor * factor, term.summed * summed, path)
                 )
+
+
+def using(anatomy: Anatomy, term: Term) -> int | None:
+    """The operation that takes a term into the sum: not one that only cuts or turns it into another shape."""
+    return next((index for index in reversed(term.path) if anatomy.ops[index].name not in _SAME), None)
 
 
 def measured(anatomy: Anatomy, value: Value) -> Value:

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from unstuck.diagnosis.optimizing import at_line
-from unstuck.diagnosis.signed_terms import Term, first_loss, linear_terms, terms_of
+from unstuck.diagnosis.signed_terms import Term, first_loss, linear_terms, terms_of, using
 from unstuck.diagnosis.suspicion import Course, course_of
 from unstuck.findings import Finding, Severity, Where
 from unstuck.record.anatomy import Anatomy, Mark
@@ -187,8 +187,9 @@ def _unbounded(anatomy: Anatomy, terms: list[Term]) -> _Wrong | None:
 
 
 def _log_scale(anatomy: Anatomy, term: Term) -> _Wrong:
+    at = using(anatomy, term)
     return _Wrong(
-        term.path[-1] if term.path else _turning(anatomy, term),
+        _turning(anatomy, term) if at is None else at,
         "the logarithm of a scale goes into the loss with the sign that rewards a scale of zero",
         "check the signs of this term: the KL divergence to a standard normal distribution is "
         "0.5 * (exp(2 s) + mu ** 2 - 1 - 2 s) with s the logarithm of the deviation",
