@@ -113,6 +113,7 @@ class _Followed:
     first: torch.Tensor | None = None
     padding: torch.Tensor | None = None
     closure: bool = False
+    pause: int = 0
     swept_pass: int = -1
     views: list[torch.Tensor] = field(default_factory=list)
     pointers: list[int] = field(default_factory=list)
@@ -160,7 +161,8 @@ class Gradients:
             return
         for optimizer in list(self._guard.optimizers.values()):
             known = self._followed.get(id(optimizer))
-            if known is not None and (known.pace.waits() or known.swept_pass == self._clipping.passes):
+            waits = known is not None and (known.pause > 0 or known.pace.waits())
+            if known is not None and (waits or known.swept_pass == self._clipping.passes):
                 continue
             if self._clipping.covers(parameters, optimizer):
                 self._sweep(known or self._follow(optimizer, frame), optimizer, frame)
@@ -184,6 +186,13 @@ class Gradients:
         if not followed.record.step_at:
             followed.record.step_at = user_chain(frame)
         followed.closure = closure is not None
+        if followed.pause > 0:
+            followed.pause -= 1
+            if followed.closure or not self._alarm() or skips_itself(optimizer):
+                return
+            if followed.swept_pass != self._clipping.passes:
+                self._sweep(followed, optimizer, frame)
+            return
         if followed.sample_pace.due():
             begin = time.perf_counter()
             followed.before = self._sample(followed, optimizer)
@@ -205,6 +214,11 @@ class Gradients:
             self._sweep(followed, optimizer, frame, has_stepped=True)
         if followed.before is not None:
             self._end_sample(followed, optimizer)
+        if followed.pause <= 0 and not followed.closure:
+            # in short steps even to ask whether something is due counts
+            followed.pause = min(followed.pace.ahead, followed.sample_pace.ahead)
+            followed.pace.pass_over(followed.pause)
+            followed.sample_pace.pass_over(followed.pause)
 
     def take(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]

@@ -43,7 +43,7 @@ _PARAMETER_PART = 0.15
 _BACKWARD_CODE = torch.Tensor.backward.__code__
 
 _TINY = 1e-3
-_DEAR_INTERVAL = 4
+_DEAR_INTERVAL = 8
 """In steps shorter than so many seconds, or with large gradients, only every so many-th look is at more than the
 gradient that is computed last, which nearly every NaN of a backward pass reaches."""
 
@@ -346,11 +346,11 @@ class Guard:
         first = tensors[0] if tensors else None
         if not isinstance(first, torch.Tensor):
             return None, True  # a graph edge has no value to look at
-        if first.device.type != "cpu" and self.passes % _DEVICE_INTERVAL:
+        if not first.is_cpu and self.passes % _DEVICE_INTERVAL:
             return None, True
         if len(tensors) == 1 and first.numel() == 1 and not first.is_complex():
             value = float(first.item())
-            return (value,), math.isfinite(value)
+            return (value,), isfinite(value)
         return None, all_finite([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)])
 
     def _is_glance(self, sweep: Sweep) -> bool:
@@ -367,7 +367,7 @@ class Guard:
     def _glance(sweep: Sweep) -> bool:
         """Whether the first parameter has a plain gradient that is finite: in a few microseconds, or not at all."""
         gradient = sweep.parameters[0].grad if sweep.parameters else None
-        if gradient is None or gradient.requires_grad or gradient.device.type != "cpu":
+        if gradient is None or gradient.requires_grad or not gradient.is_cpu:
             return False
         return gradient.layout is torch.strided and gradient.is_floating_point() and isfinite(gradient.sum().item())
 

@@ -203,9 +203,10 @@ class Bus:
 
     def _sender(self, signal: str, handlers: Sequence[tuple[Listener, Handler]], counts: bool = False) -> Handler:
         clock = time.perf_counter
+        frame_of = sys._getframe
 
         def send(*arguments: Any) -> None:
-            if self.muted or (self._depth and _sends(sys._getframe(1))):
+            if self.muted or (self._depth and _sends(frame_of(1))):
                 return
             self._depth += 1
             begin = clock()

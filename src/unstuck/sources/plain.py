@@ -26,6 +26,9 @@ from unstuck.sources.switches import watch_switches
 
 __all__ = ["PlainSource"]
 
+_OFTEN, _SELDOM = 256, 4
+"""First steps after each of which it is asked whether module calls are wanted; later after one of so many."""
+
 _compiling: Callable[[], bool] = torch.compiler.is_compiling
 
 
@@ -62,7 +65,8 @@ class PlainSource:
         self._hooks = module_hooks._global_forward_pre_hooks
         self._hook_id: int | None = None
         self._armed = False
-        self._wanted = True  # as it was said at the end of the last step
+        self._steps = 0
+        self._wanted = True  # as it was said last
         self._compiles = False
         self._pid = os.getpid()
         self._in_backward = 0
@@ -219,7 +223,9 @@ class PlainSource:
     def _step_ended(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not _compiling():
             self._bus.step_ended(optimizer, sys._getframe(1))
-            self._wanted = self._wants_calls()
+            self._steps += 1
+            if self._steps < _OFTEN or not self._steps % _SELDOM:
+                self._wanted = self._wants_calls()
             self._arm()
 
     def _wrap_optimizer_init(self, original: Callable[..., None]) -> Callable[..., None]:
