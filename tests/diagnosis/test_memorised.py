@@ -111,6 +111,34 @@ def test_a_single_sample_can_be_memorised_which_says_little() -> None:
     assert smoothed.verdict == "memorised"
 
 
+@pytest.mark.parametrize("end", [0.0, 1e-9])
+def test_equal_targets_are_told_however_confident_a_model_gets(end: float) -> None:
+    memory = judge_memory([*falling(0.7, 0.01, 30), *[end] * 30], 59, constant=3e-3, floor=3e-3, alike=True)
+    assert memory.verdict == "memorised"
+    assert "a constant prediction would score" in memory.sentence
+    assert "give several samples" in memory.sentence
+    unknown = judge_memory([*falling(0.7, 0.01, 30), *[end] * 30], 59, alike=True)
+    assert "a constant prediction would do as well" in unknown.sentence
+
+
+def test_a_constant_that_is_as_good_is_told_where_the_targets_are_not_seen() -> None:
+    assert "give several samples" in judge_memory(falling(0.7, 0.0, 60), 59, constant=1e-9, floor=1e-9).sentence
+    assert "give several samples" not in judge_memory(falling(24e3, 0.01, 60), 59, constant=1.0, floor=0.0).sentence
+
+
+def test_an_error_explains_why_nothing_was_learnt() -> None:
+    curve = falling(2.9, 2.3, 100)
+    assert judge_memory(curve, 100, constant=2.295, floor=0.0).verdict == "undecided"
+    assert judge_memory(curve, 100, constant=2.295, floor=0.0, faulty=True).verdict == "not memorised"
+    assert judge_memory(falling(2.3, 0.8, 100), 99, constant=2.0, floor=0.0, faulty=True).verdict == "undecided"
+
+
+def test_a_loss_whose_floor_is_unknown_promises_no_number_of_steps() -> None:
+    sentence = judge_memory(falling(5.0, 0.5, 60), 59).sentence
+    assert sentence.startswith("undecided, run more steps: ")
+    assert "how far it can fall isn't known" in sentence
+
+
 def test_a_model_that_begins_at_the_floor_has_memorised() -> None:
     assert judge_memory([0.5] * 30, 29, constant=0.5, floor=0.5, alike=True).verdict == "memorised"
 

@@ -101,6 +101,13 @@ def test_a_trial_that_ran_away_has_learned_nothing() -> None:
     assert optim_lr_too_high.rule(run) == []
 
 
+def test_a_rate_of_zero_needs_no_trial() -> None:
+    (found,) = optim_lr_too_low.rule(recording(FLAT, rates=(0.0,), moved=0.0))
+    assert (found.severity, found.where.line, found.evidence["lr"]) == (Severity.ERROR, 10, 0.0)
+    assert optim_lr_too_low.rule(recording(FLAT, rates=(0.0, 0.1), moved=0.0)) == []
+    assert optim_lr_too_low.rule(recording(FLAT, rates=(0.0,), moved=0.01)) == []
+
+
 def test_a_larger_rate_that_learns_is_a_rate_too_low() -> None:
     run = recording(FLAT, trial("own", 2.3, 2.299, 2.298), trial("rate x 100", 2.3, 1.5, 0.9, factor=100.0))
     found = only(optim_lr_too_low.rule(run))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +14,12 @@ import pytest
 import torch
 from sklearn.datasets import load_diabetes, load_digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import unstuck
 from unstuck.diagnosis.memorised import judge_memory
 from unstuck.errors import MisconfigurationException
+from unstuck.testing import assert_finite_training
 from unstuck.workflow.overfit_result import RateTried
 
 
@@ -279,6 +283,114 @@ def test_a_single_sample_is_said_to_tell_little(digits: TensorDataset) -> None:
     result = unstuck.overfit(model, digits[:1], nn.CrossEntropyLoss(), progress=False)
     assert result.memorised
     assert "give several samples" in str(result)
+
+
+def test_equal_targets_are_told_although_the_loss_is_zero() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
+    result = unstuck.overfit(
+        model,
+        (torch.randn(32, 8), torch.zeros(32, 1)),
+        nn.BCEWithLogitsLoss(),
+        lambda items: torch.optim.Adam(items, lr=0.1),
+        progress=False,
+    )
+    assert result.memory.last < 1e-6
+    assert "give several samples with different targets" in str(result)
+
+
+def test_a_batch_with_more_than_one_class_is_looked_for() -> None:
+    seen: list[torch.Tensor] = []
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        seen.append(target)
+        return nn.functional.binary_cross_entropy_with_logits(output, target)
+
+    labels = torch.zeros(200, 1)
+    labels[45] = 1.0
+    loader = DataLoader(TensorDataset(torch.randn(200, 8), labels), batch_size=10)
+    unstuck.overfit(nn.Linear(8, 1), loader, loss, steps=2, sweep=False, progress=False)
+    assert seen[0].flatten().tolist() == labels[40:50].flatten().tolist()
+
+
+@pytest.mark.parametrize("sweep", [True, False])
+def test_a_rate_of_zero_is_the_cause(sweep: bool, digits: TensorDataset) -> None:
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    result = unstuck.overfit(model, digits[:32], nn.CrossEntropyLoss(), optimizer, sweep=sweep, progress=False)
+    (finding,) = result.findings
+    assert (result.verdict, finding.code) == ("not memorised", "optim.lr-too-low")
+    if sweep:
+        assert (finding.evidence["rate"], finding.evidence["rate that learns"]) == (0.0, result.best_rate)
+        assert all(item.rate > 0 for item in result.rates)
+        assert "no other learning rate learns" not in str(result)
+
+
+class Stream(IterableDataset[Any]):
+    def __init__(self, held: Any = None) -> None:
+        self.position, self.held = 0, held
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.position < 64:
+            self.position += 1
+            yield torch.randn(8), self.position % 2
+
+
+def test_a_stream_that_keeps_its_position_is_not_advanced() -> None:
+    stream = Stream()
+    unstuck.overfit(nn.Linear(8, 2), DataLoader(stream, 16), nn.CrossEntropyLoss(), steps=2, progress=False)
+    assert stream.position == 0
+    other = Stream(threading.Lock())  # which can't be copied
+    result = unstuck.overfit(nn.Linear(8, 2), DataLoader(other, 16), nn.CrossEntropyLoss(), steps=2, progress=False)
+    assert result.memory.steps == 2
+
+
+class LogOfAnything(nn.Module):
+    def __init__(self, first: int = 0) -> None:
+        super().__init__()
+        self.net, self.first, self.calls = nn.Linear(8, 3), first, 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        made: torch.Tensor = self.net(x)
+        return torch.log(made) if self.calls >= self.first else made
+
+
+def logarithm_of_shares(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    shares = output.softmax(-1)
+    return -(nn.functional.one_hot(target, 3) * torch.log(shares)).sum(1).mean()
+
+
+def root_of_nothing(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (output * 0).sum(1).sqrt().mean() + nn.functional.cross_entropy(output, target)
+
+
+def line_with(function: Any, text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(index for index, line in enumerate(lines) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "rate", "code", "line"),
+    [
+        (LogOfAnything(), nn.CrossEntropyLoss(), 0.01, "forward", line_with(LogOfAnything, "torch.log")),
+        (LogOfAnything(10), nn.CrossEntropyLoss(), 0.01, "forward", line_with(LogOfAnything, "torch.log")),
+        (nn.Linear(8, 3), logarithm_of_shares, 500.0, "forward", line_with(logarithm_of_shares, "torch.log")),
+        (nn.Linear(8, 3), root_of_nothing, 0.01, "backward", line_with(root_of_nothing, "sqrt")),
+    ],
+)
+def test_the_line_that_made_a_nan_is_named(model: nn.Module, loss: Any, rate: float, code: str, line: int) -> None:
+    torch.manual_seed(0)
+    batch = (torch.randn(32, 8), torch.randint(0, 3, (32,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    result = unstuck.overfit(model, batch, loss, optimizer, sweep=False, progress=False)
+    assert result.verdict == "not memorised"
+    found = next(item for item in result.findings if item.code.startswith("numerics"))
+    if rate < 1.0:  # else steps far too large have come before it
+        assert found is result.findings[0]
+    assert (found.code, found.where.file, found.where.line) == (f"numerics.nonfinite-{code}", __file__, line)
+    with pytest.raises(AssertionError, match=f"{Path(__file__).name}:{line}"):
+        assert_finite_training(model, batch, loss, optimizer)
 
 
 def test_batch_norm_over_a_single_sample_is_the_cause(digits: TensorDataset) -> None:

@@ -141,13 +141,13 @@ def _with_symptoms(findings: list[Finding]) -> list[Finding]:
         folded = [item for item in findings if item.code in EXPLAINS.get(cause.code, ())]
         followed = [item for item in findings if item.code in _FOLLOWED.get(cause.code, ()) and _after(item, cause)]
         dropped |= {id(item) for item in folded}
-        symptoms = tuple(dict.fromkeys(item.code for item in (*folded, *followed)))
+        symptoms = tuple(dict.fromkeys([*cause.symptoms, *(item.code for item in (*folded, *followed))]))
         worst = min([cause.severity, *(item.severity for item in folded)], key=lambda severity: severity.rank)
         where = cause.where
         steps = [item.where.step for item in folded if item.where.step is not None]
         if where.step is None and steps:
             where = replace(where, step=min(steps))  # where it has begun to show
-        causes.append(replace(cause, symptoms=(*cause.symptoms, *symptoms), severity=worst, where=where))
+        causes.append(replace(cause, symptoms=symptoms, severity=worst, where=where))
     return [told for told, item in zip(causes, findings, strict=True) if id(item) not in dropped]
 
 

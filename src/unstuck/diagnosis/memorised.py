@@ -45,8 +45,8 @@ class Memory:
         learnt: share of the way from ``constant`` to ``floor``, None where those are unknown.
         accuracy: share of samples that are right, None where the task is no classification.
         attainable: the largest accuracy that the labels allow: equal inputs may carry different labels.
-        more_steps: how many more would settle it, where it is undecided and the loss still falls. None beside
-            ``undecided``: the loss stands still, and its floor is unknown.
+        more_steps: how many more would settle it, where it is undecided and the loss still falls; where the floor is
+            unknown, at least so many. None beside ``undecided``: the loss stands still, and its floor is unknown.
         sentence: all of it in words.
     """
 
@@ -87,7 +87,8 @@ def judge_memory(
         evaluated: loss at the end in evaluation mode, without dropout; the better of the two counts.
         ascends: the loss has been found to have the wrong sign, so that however it falls nothing is learnt.
         alike: there is a single sample, or all targets are equal, so that a constant prediction is the best one.
-        faulty: the diagnosis has found an error. A loss that stands still, and whose floor is unknown, is then stuck.
+        faulty: the diagnosis has found an error. A loss that is no better than that of a constant prediction, or that
+            stands still and whose floor is unknown, is then stuck.
 
     Raises:
         ValueError: an empty curve.
@@ -96,8 +97,9 @@ def judge_memory(
         raise ValueError("an overfit test without a single loss can't be judged")
     first, last = curve[0], curve[-1]
     reached = min(last, evaluated) if evaluated is not None and math.isfinite(evaluated) else last
-    if _is_undercut(constant, floor, reached):
-        constant = floor = None
+    if _is_undercut(first, constant, floor, reached):
+        # a model can't do better than a constant where all want the same: the search ended too early
+        constant = floor = reached if alike else None
     known = constant is not None and floor is not None
     top, bottom = _range(first, constant, floor)
     learnt = (top - reached) / (top - bottom) if math.isfinite(reached) and top > bottom else None
@@ -115,7 +117,7 @@ def judge_memory(
     elif learnt >= LEARNT or (right and learnt >= LEARNT_WITH_ACCURACY):
         verdict = "memorised"
     else:
-        more = _more_steps(curve, steps, bottom, top)
+        more = None if faulty and learnt <= NOTHING else _more_steps(curve, steps, bottom, top)
         verdict = "undecided" if more is not None else "not memorised"
     memory = Memory(
         verdict, first, last, steps, constant, floor, learnt if known else None, accuracy, attainable, more, ""
@@ -123,12 +125,16 @@ def judge_memory(
     return Memory(**{**vars(memory), "sentence": _told(memory, evaluated, alike)})
 
 
-def _is_undercut(constant: float | None, floor: float | None, reached: float) -> bool:
-    """Whether a model scores clearly below what was taken for the lowest loss, so that it isn't that."""
+def _is_undercut(first: float, constant: float | None, floor: float | None, reached: float) -> bool:
+    """Whether a model scores clearly below what was taken for the lowest loss, so that it isn't that.
+
+    A floor that is all but zero beside the first loss may be found too high by as little.
+    """
     if floor is None or not math.isfinite(reached):
         return False
     way = abs(constant - floor) if constant is not None else 0.0
-    return reached < floor - NOTHING * max(way, abs(floor))
+    small = ALL_BUT_GONE * abs(first) if math.isfinite(first) else 0.0
+    return reached < floor - max(NOTHING * max(way, abs(floor)), small)
 
 
 def _by_course(
@@ -201,16 +207,19 @@ def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
         best = memory.attainable
         limit = f" of at most {100 * best:.1f} %" if best is not None and best < 1 else ""
         parts.append(f"accuracy {100 * memory.accuracy:.1f} %{limit}")
-    if memory.verdict == "undecided" and memory.more_steps is None:
+    known = memory.constant is not None and memory.floor is not None
+    if alike or _is_enough(memory, evaluated):
+        same = f"score {memory.constant:.4g} too" if known else "do as well"
+        parts.append(
+            f"but a constant prediction would {same} (a single sample, or equal targets): give several samples with "
+            "different targets to see whether inputs are told apart"
+        )
+    elif memory.verdict == "undecided" and memory.more_steps is None:
         where = "this" if memory.last < 0 else "where it stands"
         parts.append(f"how far it can fall isn't known, so {where} may be the end or not")
-    elif memory.constant is None or memory.floor is None:
-        parts.append("what a constant prediction would score isn't known")
-    elif alike:
-        parts.append(
-            f"but a constant prediction would score {memory.constant:.4g} too (a single sample, or equal targets): "
-            "give several samples with different targets to see whether inputs are told apart"
-        )
+    elif not known:
+        unknown = "what a constant prediction would score"
+        parts.append(f"{'how far it can fall' if memory.verdict == 'undecided' else unknown} isn't known")
     else:
         parts.append(f"a constant prediction would score {memory.constant:.4g}")
     if not alike and _nothing_to_learn(memory.first, memory.constant, memory.floor):
@@ -222,8 +231,16 @@ def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
         parts.append(f"no prediction can score below {memory.floor:.4g}")
     head: str = memory.verdict
     if memory.more_steps is not None:
-        head = f"undecided, run {_counted(memory.more_steps, 'more ')}"
+        head = f"undecided, run {_counted(memory.more_steps, 'more ') if known else 'more steps'}"
     return f"{head}: {', '.join(parts)}"
+
+
+def _is_enough(memory: Memory, evaluated: float | None) -> bool:
+    """Whether the best constant prediction scores as well as the model that has memorised the batches."""
+    if memory.verdict != "memorised" or memory.constant is None:
+        return False
+    reached = memory.last if evaluated is None or not math.isfinite(evaluated) else min(memory.last, evaluated)
+    return memory.constant <= reached + NO_DIFFERENCE * abs(memory.first)
 
 
 def _counted(steps: int, more: str = "") -> str:

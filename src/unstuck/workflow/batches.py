@@ -12,11 +12,18 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from unstuck.errors import MisconfigurationException
 from unstuck.trainer.data.loaders import generators_of, without_workers
 from unstuck.trainer.data.seed import isolate_rng
+from unstuck.trials.overfit.copies import deep_copied
 
-__all__ = ["chosen_batches", "first_batches", "is_batch"]
+__all__ = ["chosen_batches", "first_batches", "is_batch", "varied_batches"]
 
 _MOST_SEARCHED = 1000
 """Batches that are searched for samples of every class."""
+
+_MOST_LOOKED_AT = 16
+"""Batches beyond the first ones that are searched for targets that differ."""
+
+_LARGE = 64 * 2**20
+"""Bytes from which on an array that a stream's dataset holds isn't copied with it."""
 
 
 def is_batch(data: Any) -> bool:
@@ -37,17 +44,58 @@ def first_batches(data: Any, count: int) -> list[Any]:
     Raises:
         MisconfigurationException: there is no batch or an empty one, or what is given can be read only once.
     """
+    return _drawn(data, count, 0)
+
+
+def varied_batches(data: Any, count: int) -> list[Any]:
+    """As :func:`first_batches`, but where all targets of the first ones are equal, the last of them gives way.
+
+    In its place is the next one by which the targets differ, if it is among the first few: with rare classes many a
+    batch holds one class alone, which a constant prediction learns. Only batches that are pairs are searched.
+    """
+    return _drawn(data, count, _MOST_LOOKED_AT)
+
+
+def _drawn(data: Any, count: int, more: int) -> list[Any]:
     if is_batch(data):
         return _with_samples([data])
     found: list[Any] = []
     with isolate_rng(generators=generators_of([data])):
+        looked_at = 0
         for batch in _passed(data):
-            found.append(batch)
-            if len(found) == count:
+            if len(found) < count:
+                found.append(batch)
+            elif _differ([*found[:-1], batch]):
+                found[-1] = batch
+                break
+            else:
+                looked_at += 1
+            if len(found) == count and (looked_at >= more or not _are_alike(found)):
                 break
     if not found:
         raise MisconfigurationException(f"`data` gave no batch: got {type(data).__name__}, expected at least one")
     return _with_samples(found)
+
+
+def _targets(batches: Sequence[Any]) -> list[torch.Tensor]:
+    """The targets of batches that are pairs, if all are."""
+    pairs = [item for item in batches if isinstance(item, (tuple, list)) and len(item) == 2]
+    found = [item[1] for item in pairs if isinstance(item[1], torch.Tensor) and item[1].dim() > 0]
+    return found if len(found) == len(batches) else []
+
+
+def _differ(batches: Sequence[Any]) -> bool:
+    """Whether the targets of pairs are known not to be the same for all samples."""
+    found = _targets(batches)
+    first = next((item[:1] for item in found if len(item)), None)
+    return first is not None and not all(
+        item.shape[1:] == first.shape[1:] and bool((item == first).all()) for item in found
+    )
+
+
+def _are_alike(batches: Sequence[Any]) -> bool:
+    """Whether the targets of pairs are known to be the same for all samples."""
+    return bool(_targets(batches)) and not _differ(batches)
 
 
 def _with_samples(batches: list[Any]) -> list[Any]:
@@ -108,7 +156,10 @@ def _described(batch: Any) -> str:
 def _passed(data: Any) -> Iterable[Any]:
     """What to iterate in the place of ``data``, so that it stays as it is."""
     if isinstance(data, DataLoader):
-        return without_workers(data)
+        loader = without_workers(data)
+        if isinstance(loader.dataset, IterableDataset):
+            loader.__dict__["dataset"] = _stream_of_its_own(loader.dataset)
+        return loader
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         raise MisconfigurationException(
             f"`data` must be a batch, a list of batches or a loader of batches, got the dataset {type(data).__name__}; "
@@ -123,3 +174,12 @@ def _passed(data: Any) -> Iterable[Any]:
             "`data` is an iterator, which can be read only once; give the loader itself, or a list of batches"
         )
     return data
+
+
+def _stream_of_its_own(dataset: IterableDataset[Any]) -> IterableDataset[Any]:
+    """A copy, since a stream may keep its own position; the stream itself where it can't be copied."""
+    large = [value for value in vars(dataset).values() if getattr(value, "nbytes", 0) > _LARGE]
+    try:
+        return deep_copied(dataset, *large)
+    except MisconfigurationException:
+        return dataset

@@ -20,7 +20,7 @@ from unstuck.trials.overfit.bounds import Bounds
 from unstuck.trials.overfit.capture import looking, same_targets
 from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss
 from unstuck.trials.overfit.training import Curve, Pass, run_passes, train, with_loss
-from unstuck.workflow.batches import chosen_batches, first_batches
+from unstuck.workflow.batches import chosen_batches, varied_batches
 from unstuck.workflow.overfit_causes import causes_at_hand
 from unstuck.workflow.overfit_checks import (
     RefusalError,
@@ -31,7 +31,8 @@ from unstuck.workflow.overfit_checks import (
     pass_of,
     usable_device,
 )
-from unstuck.workflow.overfit_copies import OptimizerOrMaker, copies_of, device_of
+from unstuck.workflow.overfit_copies import OptimizerOrMaker, copies_of, device_of, rate_of
+from unstuck.workflow.overfit_origin import StepTracer, with_origin
 from unstuck.workflow.overfit_result import OverfitResult, RateTried, best_of
 from unstuck.workflow.progress import Advance, steps_shown
 
@@ -41,6 +42,9 @@ _FACTORS = (0.1, 10.0, 0.01, 100.0, 1e-3, 1e3)
 """On the learning rate, in the order in which they are tried."""
 
 _LARGEST_FACTOR = 1e9
+
+_USUAL = (1e-3, 1e-2, 1e-4, 0.1, 1.0)
+"""Rates that are tried where the optimiser's own is 0, of which there are no multiples."""
 
 _DOWNWARDS = tuple(10.0**-power for power in range(1, 8))
 """The same where the optimiser's own rate has driven the loss up."""
@@ -113,7 +117,7 @@ def overfit(
     check_model(model)
     check_counts(steps, batches, samples_per_class, max_seconds)
     place = device_of(model) if device is None else usable_device(device)
-    chosen = first_batches(data, batches) if samples_per_class is None else chosen_batches(data, samples_per_class)
+    chosen = varied_batches(data, batches) if samples_per_class is None else chosen_batches(data, samples_per_class)
     if loss_fn is not None:
         check_pairs(chosen)
     with isolate_rng(), Session.set_aside(), steps_shown("overfitting", steps, progress) as advance:
@@ -135,7 +139,8 @@ def overfit(
             found = _rate_finding(memory, curve, rates, findings, trial.scale_of_targets())
             if not found and not any(item.learns for item in rates) and _is_unexplained(findings):
                 found = trial.without_decay(memory, curve, steps, begin + max_seconds, advance)
-            findings = tuple(ranked([*found, *findings]))
+            told = {item.code for item in found}  # the same fault, now with a rate that learns
+            findings = tuple(ranked([*found, *(item for item in findings if item.code not in told)]))
         capacity = trial.capacity()
     return OverfitResult(memory, curve.losses, tuple(rates), findings, time.monotonic() - begin, capacity)
 
@@ -163,7 +168,8 @@ def _rate_finding(
     best = best_of(learning)
     own = best.rate / best.factor
     high = best.factor < 1
-    if not _is_unexplained([item for item in findings if not (high and _follows_from_steps(item))]):
+    others = [item for item in findings if item.code != ("optim.lr-too-high" if high else "optim.lr-too-low")]
+    if not _is_unexplained([item for item in others if not (high and _follows_from_steps(item))]):
         return ()
     return (
         Finding(
@@ -225,11 +231,15 @@ class _Trial:
         """Train with the optimiser's own rate, watched."""
         model, optimizer = copies_of(self._model, self._optimizer, self._device)
         with watch(model, optimizer, budget=0.0) as watching:
-            curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
-        memory = self._judged(model, curve, watching.findings)
+            tracer = StepTracer(model, self._run)
+            curve = train(
+                model, optimizer, self._batches, tracer.run, steps, deadline, self._is_learnt, advance, tracer.look
+            )
+        found = with_origin(watching.findings, tracer.finding)
+        memory = self._judged(model, curve, found)
         at_hand = causes_at_hand(model, optimizer, self._first, memory)
         known = {item.code for item in at_hand}
-        seen = [item for item in watching.findings if item.code not in known]
+        seen = [item for item in found if item.code not in known]
         if "data.nonfinite-input" in known:
             seen = [item for item in seen if not item.code.startswith("numerics.nonfinite")]
         return memory, curve, tuple(ranked([*at_hand, *seen]))
@@ -266,13 +276,17 @@ class _Trial:
     def sweep(self, steps: int, deadline: float, advance: Advance, downwards: bool) -> list[RateTried]:
         """Train with other rates until one memorises."""
         found: list[RateTried] = []
-        waiting = list(_DOWNWARDS if downwards else _FACTORS)
+        own = rate_of(copies_of(self._model, self._optimizer, self._device)[1])
+        if own is None:
+            return found
+        none = own == 0.0
+        waiting = list(_USUAL if none else _DOWNWARDS if downwards else _FACTORS)
         while waiting and time.monotonic() < deadline:
-            factor = waiting.pop(0)
-            model, optimizer = copies_of(self._model, self._optimizer, self._device, factor)
-            if "lr" not in optimizer.param_groups[0]:
-                break
-            rate = float(optimizer.param_groups[0]["lr"])
+            following = waiting.pop(0)
+            factor, rate = (math.inf, following) if none else (following, own * following)
+            model, optimizer = copies_of(
+                self._model, self._optimizer, self._device, 1.0 if none else factor, rate if none else None
+            )
             try:
                 curve = train(model, optimizer, self._batches, self._run, steps, deadline, self._is_learnt, advance)
             except Exception:  # noqa: BLE001 - the user's code, which may not stand what such a rate makes of the model

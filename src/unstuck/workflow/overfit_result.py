@@ -18,7 +18,10 @@ _BETTER = 0.05
 
 @dataclass(frozen=True)
 class RateTried:
-    """One other learning rate: the factor on the optimiser's own, the mean loss by pass, and whether it learns."""
+    """One other learning rate: the factor on the optimiser's own, the mean loss by pass, and whether it learns.
+
+    The factor on a rate of 0 is infinite.
+    """
 
     factor: float
     rate: float

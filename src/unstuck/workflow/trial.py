@@ -22,6 +22,7 @@ from unstuck.workflow.batches import first_batches
 from unstuck.workflow.overfit_causes import nonfinite_input
 from unstuck.workflow.overfit_checks import RefusalError, check_pairs, check_step, pass_of
 from unstuck.workflow.overfit_copies import OptimizerOrMaker, copies_of, device_of
+from unstuck.workflow.overfit_origin import StepTracer, with_origin
 
 __all__ = ["Observed", "observe", "outputs_of", "score_at_start"]
 
@@ -104,10 +105,11 @@ def observe(
         except RefusalError as refusal:
             return Observed((), (refusal.finding,), (), (), (), refusal.finding)
         with watch(clone, made, budget=0.0) as watching:
+            tracer = StepTracer(clone, run)
             for index in range(steps):
-                losses.append(take_step(clone, made, chosen[index % len(chosen)], run))
+                losses.append(take_step(clone, made, chosen[index % len(chosen)], tracer.run, tracer.look))
                 with_gradient |= {name for name, item in named if item.grad is not None and bool(item.grad.any())}
-        findings = watching.findings
+        findings = with_origin(watching.findings, tracer.finding)
         bad = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
         if bad is not None:
             batch = chosen[bad % len(chosen)]

@@ -4,6 +4,8 @@ Found by trial: from the same start, on batches that the loop has received, a ra
 gains far more in a few dozen steps than the whole run has, and the run's own rate confirms that it is slow. The weights
 have hardly moved over the run. A small rate that gets there (fine-tuning), a loss on its floor and a loss that changes
 its sign (policy gradients) are passed over.
+
+A rate that was 0 at every step needs no trial.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from unstuck.diagnosis.optimizing import at_line, middle
 from unstuck.diagnosis.trying import Tried, tried
 from unstuck.findings import Finding, Severity
+from unstuck.record.gradients import OptimizerRecord
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -26,13 +29,40 @@ AHEAD = 3.0
 UNMOVED = 0.2
 """Relative change over the whole run of weights that hardly move."""
 
+FEWEST_AT_ZERO = 16
+"""Steps with a rate of 0, which a warm-up may begin with, that are a fault."""
+
 ROSE = 0.1
 """A loss that has risen by this part of its start has other troubles."""
 
 
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding per optimiser."""
-    return [_finding(item) for item in tried(recording) if _too_low(item)]
+    at_zero = [_zero(item) for item in recording.optimizers if _is_zero(item)]
+    return at_zero or [_finding(item) for item in tried(recording) if _too_low(item)]
+
+
+def _is_zero(record: OptimizerRecord) -> bool:
+    highest = [value for _, value in record.rates.highs(0)]
+    return (
+        record.steps >= FEWEST_AT_ZERO
+        and bool(highest)
+        and max(highest) == 0.0
+        and bool(record.moved)
+        and not any(record.moved)
+    )
+
+
+def _zero(record: OptimizerRecord) -> Finding:
+    return Finding(
+        CODE,
+        Severity.ERROR,
+        f"the learning rate of {record.kind} is 0 at every step, so no step changes a weight",
+        at_line(record.made_at),
+        {"lr": 0.0, "steps": record.steps},
+        "set lr to about 0.001 (Adam) or 0.01 (SGD), or look where the schedule or the settings make it 0",
+        confirmed=True,
+    )
 
 
 def _too_low(item: Tried) -> bool:

@@ -114,6 +114,7 @@ def train(
     deadline: float,
     is_learnt: Callable[[float], bool],
     advance: Callable[[int, float], None] = lambda step, loss: None,
+    look: Callable[[Any, torch.Tensor], None] = lambda batch, loss: None,
 ) -> Curve:
     """Train until the batches are learnt, or the steps or the time are used up.
 
@@ -126,6 +127,7 @@ def train(
         deadline: on :func:`time.monotonic`.
         is_learnt: asked for the mean loss of every pass over the batches.
         advance: told each step and its loss.
+        look: as for :func:`take_step`.
 
     Raises:
         Exception: of the user's code, unless the weights weren't finite any more.
@@ -136,7 +138,7 @@ def train(
         sums, count = 0.0, 0
         for batch in batches:
             try:
-                loss = take_step(model, optimizer, batch, run)
+                loss = take_step(model, optimizer, batch, run, look)
             except Exception:
                 if all(bool(item.isfinite().all()) for item in model.parameters()):
                     raise
@@ -156,14 +158,29 @@ def train(
             return Curve(tuple(losses), taken, "time")
 
 
-def take_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any, run: Pass) -> float:
-    """One optimiser step on a batch, through a closure where the optimiser needs one; returns the loss before it."""
+def take_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    run: Pass,
+    look: Callable[[Any, torch.Tensor], None] = lambda batch, loss: None,
+) -> float:
+    """One optimiser step on a batch, through a closure where the optimiser needs one; returns the loss before it.
+
+    Args:
+        model: trained in place.
+        optimizer: of its parameters.
+        batch: of the data.
+        run: the pass.
+        look: told batch and loss when the gradients are complete, before the weights change.
+    """
     seen: list[torch.Tensor] = []
 
     def backward() -> torch.Tensor:
         optimizer.zero_grad()
         loss = run(model, batch).loss
         loss.backward()
+        look(batch, loss)
         seen.append(loss.detach())
         return loss
 
