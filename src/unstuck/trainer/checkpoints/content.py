@@ -160,18 +160,29 @@ def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
         state["sums"] = [[_on_cpu(value) for value in entry] for entry in sums]
         state["metric_objects"] = states_on_cpu(metric_states(run.module) if window is None else window.metrics)
         state["eval_modules"] = _modules_in_eval_mode(run)
-        if window is not None:
-            state["gradients"] = window.gradients
-        elif _is_pending(run, position):
-            state["gradients"] = gradients_of(run.module)
+    if window is not None or _may_count_on(run, position):
+        gradients = gradients_of(run.module) if window is None else window.gradients
+        state["gradients"] = {name: _compact(gradient) for name, gradient in gradients.items()}
     return state
 
 
-def _is_pending(run: Run, position: Position) -> bool:
-    """Whether batches that are done have added to gradients that no step has used."""
+def _may_count_on(run: Run, position: Position) -> bool:
+    """Whether a step that is still to come may use gradients that are there."""
+    if not run.module.automatic_optimization:
+        # When they are used and cleared is up to the module, also from one epoch to the next.
+        return True
+    if not position.within_epoch:
+        return False
     if run.progress.place == Place.BATCH:
         return position.batches % run.settings.accumulate_grad_batches != 0
     return run.progress.accumulating
+
+
+def _compact(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient on the CPU; one of zeros takes no room, but isn't none: an optimiser steps with it."""
+    if gradient.layout == torch.strided and not gradient.any():
+        return torch.zeros((), dtype=gradient.dtype).expand(gradient.shape)
+    return gradient.cpu()
 
 
 def _begins_epoch_anew(run: Run, position: Position) -> bool:

@@ -166,8 +166,12 @@ def _load_optimizers(run: Run, states: list[Any], path: str) -> None:
 
 
 def restore_gradients(run: Run, gradients: dict[str, torch.Tensor]) -> None:
-    """Puts back the gradients of an optimiser step of which only a part of the batches was done."""
+    """Puts back gradients that a step which is still to come may use."""
     for name, parameter in run.module.named_parameters():
         gradient = gradients.get(name)
-        if gradient is not None:
+        if gradient is None:
+            continue
+        if gradient.layout == torch.strided:
+            parameter.grad = torch.empty_like(parameter, dtype=gradient.dtype, requires_grad=False).copy_(gradient)
+        else:
             parameter.grad = gradient.to(parameter.device, copy=True)

@@ -15,9 +15,9 @@ __all__ = ["Trail", "Window", "gradients_of", "modules_in_eval_mode", "versions_
 
 
 def gradients_of(module: Any) -> dict[str, torch.Tensor]:
-    """Copies of a module's gradients, on the CPU, by parameter name."""
+    """Copies of a module's gradients, on their device, by parameter name."""
     return {
-        name: parameter.grad.detach().to("cpu", copy=True)
+        name: parameter.grad.detach().clone()
         for name, parameter in module.named_parameters()
         if parameter.grad is not None
     }
@@ -62,7 +62,8 @@ class Window:
     ahead: RandomStates | None
     """As :attr:`Trail.ahead`."""
     gradients: dict[str, torch.Tensor]
-    """What batches before this moment have added to the step; empty but for a fit that goes on within one."""
+    """What batches before this moment have added to the step; empty but for a fit that goes on within one, and in
+    manual optimisation, where only the module knows whether they still count."""
 
 
 @dataclass

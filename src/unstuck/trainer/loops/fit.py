@@ -154,9 +154,9 @@ def _resume(run: Run) -> bool:
         {"train": run.train, "val": run.val}[stage].loaded_in_epoch = epoch
     run.trail.find_sources(run.module, run.train, run.val)
     warn_of_overfitting(run)
+    restore_gradients(run, own.get("gradients", {}))
     if resumption.position.within_epoch:
         announce_epoch(run.train, progress.epochs_processed)
-        restore_gradients(run, own.get("gradients", {}))
         restore_modes_of(run.module, own.get("eval_modules", []))
         restore_metric_states(run.module, own.get("metric_objects", {}))
         if any(type(callback).__name__ == "GradientAccumulationScheduler" for callback in run.trainer.callbacks):
@@ -349,7 +349,7 @@ def _open_window(run: Run) -> Window:
         metrics=metric_states(module),
         restarts=run.trail.restarts,
         ahead=run.trail.ahead,
-        gradients=gradients_of(module) if progress.accumulating else {},
+        gradients=gradients_of(module) if progress.accumulating or not module.automatic_optimization else {},
     )
 
 
