@@ -295,6 +295,56 @@ def test_what_the_program_drops_or_intends_is_no_incident(name: str, tmp_path: P
     assert run.verdict.watched
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("manual", [False, True])
+@pytest.mark.parametrize(
+    ("keeps", "trains"),
+    [("unstuck", "unstuck"), ("lightning.pytorch", "lightning.pytorch"), ("lightning.pytorch", "unstuck")],
+)
+def test_a_step_that_reports_to_its_trainer_is_run_again_without_a_report(
+    keeps: str, trains: str, manual: bool, tmp_path: Path
+) -> None:
+    program = f"""
+        import {keeps} as kept
+        import {trains} as trained
+        from torch.utils.data import DataLoader, TensorDataset
+        class Model(kept.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(4, 3)
+                self.automatic_optimization = not {manual}
+                self.calls = 0
+            def training_step(self, batch, index):
+                self.calls += 1
+                p = self.net(batch[0]).softmax(-1) * (0.0 if index == 3 else 1.0)
+                loss = torch.log(p)[:, 0].mean().neg()  # LOG
+                self.log("loss", loss)
+                self.log_dict({{"calls": float(self.calls)}}, on_step=True, on_epoch=True, reduce_fx="sum")
+                self.print("call", self.calls)
+                if not self.automatic_optimization:
+                    self.optimizers().zero_grad()
+                    self.manual_backward(loss)
+                    self.optimizers().step()
+                return loss
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=1e-3)
+        trainer = trained.Trainer(
+            max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(Model(), DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=2))
+        """
+    run = watch(program, tmp_path, SessionOptions(on_nonfinite="continue"))
+    incident = run.session.recording.incidents[0]
+    origin = incident.origin
+    assert origin is not None, incident.reasons
+    assert (origin.op, origin.chain[-1].line, incident.step) == ("log", run.line_of("# LOG"), 3)
+    metrics = run.namespace["trainer"].callback_metrics
+    assert (float(metrics["calls_step"]), float(metrics["calls_epoch"])) == (6.0, 21.0)
+    assert not bool(torch.isfinite(metrics["loss"]))
+    assert [line for line in run.output.splitlines() if line.startswith("call")] == [f"call {n}" for n in range(1, 7)]
+
+
 def test_one_cause_is_one_finding_however_long_the_run_goes_on(tmp_path: Path) -> None:
     run = watch(
         """

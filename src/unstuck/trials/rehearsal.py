@@ -20,9 +20,9 @@ from unstuck.instruments.moments import Moment
 from unstuck.measure import rng
 from unstuck.trials.replay.attempt import SHARES, Attempt, run_route
 from unstuck.trials.replay.heap import HeapTooLargeError
+from unstuck.trials.replay.reports import unheard_by_trainers
 from unstuck.trials.replay.routes import Route, routes_to
 from unstuck.trials.replay.sandbox import CannotReplayError, sandbox
-from unstuck.trials.replay.stand_ins import attribute
 
 __all__ = ["Rehearsal", "RehearsalError", "rehearse"]
 
@@ -189,34 +189,13 @@ def rehearse(
     everyone = {id(item): item for item in (*optimizers, kept.optimizer)}
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(sandbox(roots, everyone.values(), every[0].random_state, rehearsal._backward))
-            for module in _trained_by_others(kept):
-                for name in ("log", "log_dict"):
-                    stack.enter_context(attribute(module, name, _nothing))
+            start = every[0].random_state
+            heap = stack.enter_context(sandbox(roots, everyone.values(), start, rehearsal._backward))
+            stack.enter_context(unheard_by_trainers(heap.kinds))
             rehearsal._settle()
             yield rehearsal
     except HeapTooLargeError as error:
         raise RehearsalError(str(error)) from error
-
-
-def _trained_by_others(kept: Kept) -> list[torch.nn.Module]:
-    """Modules that a trainer trains and that report to it, which they can't any more after its end."""
-    modules = [moment.module for step in kept.steps[:1] for moment, _ in step.backward.moments]
-    modules += [
-        value
-        for step in kept.steps[:1]
-        for moment, _ in step.backward.moments
-        for frame in moment.frames
-        for value in (frame.values or {}).values()
-        if isinstance(value, torch.nn.Module)
-    ]
-    modules += kept.models.values()
-    found = {id(item): item for item in modules if item is not None and hasattr(item, "training_step")}
-    return [item for item in found.values() if callable(getattr(item, "log", None)) and hasattr(item, "log_dict")]
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
 
 
 def _fits(kept: Kept) -> bool:

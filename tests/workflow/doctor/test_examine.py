@@ -68,6 +68,14 @@ def test_the_operation_of_a_late_overflow_is_found_by_training_to_its_step_again
     assert (finding.where.file, finding.where.line) == (programs.__file__, programs.line_of("overflows"))
 
 
+def test_a_step_that_logs_is_located_too() -> None:
+    examination = examine(lambda: (programs.Reporting(), programs.loader()), PLAN)
+    (finding,) = examination.findings
+    assert (finding.code, finding.where.op, finding.where.step) == ("numerics.nonfinite-forward", "log", 3)
+    assert (finding.where.file, finding.where.line) == (programs.__file__, programs.line_of("of zeros"))
+    assert finding.notes == ()
+
+
 def test_large_gradients_are_told() -> None:
     examination = examine(lambda: programs.regression(scale=1e3), PLAN)
     gradients = of(examination, "gradients")

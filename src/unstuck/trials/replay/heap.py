@@ -71,12 +71,14 @@ class HeapSnapshot:
 
     Attributes:
         tensors: every tensor that was met.
+        kinds: the classes of all objects that were met, but for those that hold nothing.
         generators: every random generator that was met.
         streams: every open file or stream that can't go back.
     """
 
     def __init__(self, roots: Iterable[Any], out_of_reach: Callable[[Any], Any]) -> None:
         self.tensors: dict[int, torch.Tensor] = {}
+        self.kinds: set[type] = set()
         self.generators: dict[int, Any] = {}
         self.streams: dict[int, io.IOBase] = {}
         self._undo: list[contents.Undo] = []
@@ -133,6 +135,7 @@ class HeapSnapshot:
             return self._noted(undo, [])
         if type(value).__module__.partition(".")[0] in _SHARED:
             return []
+        self.kinds.add(type(value))
         held = self._noted(*contents.remember(value), holder=value)
         return [*held, *self._visit_attributes(value)]
 

@@ -23,6 +23,7 @@ from unstuck.record.origin import Origin
 from unstuck.trials.replay.attempt import SHARES, Attempt, run_route
 from unstuck.trials.replay.float32 import in_float32
 from unstuck.trials.replay.heap import HeapTooLargeError
+from unstuck.trials.replay.reports import unheard_by_trainers
 from unstuck.trials.replay.routes import Route, routes_to, with_callers
 from unstuck.trials.replay.sandbox import CannotReplayError, sandbox
 from unstuck.trials.tracing import OpTrace
@@ -298,6 +299,7 @@ def _run_again(
         with sandbox(roots, program.optimizers, route.random_state, attempt.backward) as heap:
             with contextlib.ExitStack() as around:
                 around.enter_context(torch.autograd.set_detect_anomaly(False))
+                around.enter_context(unheard_by_trainers(heap.kinds))
                 if wide:
                     parameters = [item for optimizer in program.optimizers for item in _parameters(optimizer)]
                     around.enter_context(in_float32([*heap.tensors.values(), *parameters]))
@@ -321,7 +323,7 @@ def _run_again(
     except SystemExit:
         reason = "the step ends the program"
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything when it runs again
-        reason = f"the step raised {type(error).__name__}: {_one_line(error)}"
+        reason = f"run again, the step raised {type(error).__name__}: {_one_line(error)}"
     if reasons is not None:
         reasons.append(reason)
     return None

@@ -17,6 +17,7 @@ import torch
 from unstuck.measure import rng
 from unstuck.trials.replay.heap import HeapSnapshot
 from unstuck.trials.replay.journal import WriteJournal
+from unstuck.trials.replay.reports import unheard_by_loggers
 from unstuck.trials.replay.stand_ins import CannotReplayError, attribute, no_effects_outside, out_of_reach, silence
 
 __all__ = ["CannotReplayError", "sandbox"]
@@ -61,6 +62,7 @@ def sandbox(
         stack.enter_context(attribute(builtins, "breakpoint", _does_nothing))
         stack.enter_context(silence(heap.streams.values()))
         stack.enter_context(no_effects_outside())
+        stack.enter_context(unheard_by_loggers(heap.kinds))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(torch.compiler.set_stance("force_eager"))
