@@ -20,6 +20,7 @@ from tests.trainer.side_by_side import OURS, QUIET, base_module, loader
 from unstuck.callbacks import Checkpoint, ModelCheckpoint
 from unstuck.errors import CheckpointError, MisconfigurationException
 from unstuck.loggers import CSVLogger
+from unstuck.strategies.single_device import SingleDeviceStrategy
 from unstuck.trainer.checkpoints.files import load_file
 
 Module: Any = base_module(OURS)
@@ -362,3 +363,63 @@ def test_a_batch_end_that_needs_nothing_isnt_told() -> None:
             """Does something."""
 
     assert not Own().idle_between_batches
+
+
+# Links to the newest checkpoint, and addresses of local files.
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"every_n_train_steps": 1},
+        {"every_n_train_steps": 1, "monitor": "step", "mode": "max", "save_top_k": 2},
+        {"every_n_epochs": 1},
+    ],
+)
+def test_the_link_leads_to_a_file_at_every_moment(
+    arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also just after a checkpoint was removed, where the process may be killed."""
+    removed: list[str] = []
+    remove = SingleDeviceStrategy.remove_checkpoint
+
+    def watched(self: Any, filepath: Any) -> None:
+        remove(self, filepath)
+        removed.append(str(filepath))
+        assert (tmp_path / "last.ckpt").exists()
+
+    monkeypatch.setattr(SingleDeviceStrategy, "remove_checkpoint", watched)
+    train(ModelCheckpoint(dirpath=tmp_path, save_last="link", **arguments))
+    assert removed
+    assert len(names(tmp_path)) == 1 + arguments.get("save_top_k", 1)
+
+
+def test_a_link_that_leads_nowhere_isnt_no_checkpoint(tmp_path: Path) -> None:
+    def saver() -> ModelCheckpoint:
+        return ModelCheckpoint(dirpath=tmp_path, monitor="step", mode="max", save_top_k=2, save_last="link")
+
+    train(saver())
+    (tmp_path / "epoch=2-step=18.ckpt").unlink()
+    (tmp_path / "half.ckpt").write_bytes((tmp_path / "epoch=1-step=12.ckpt").read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=r"epoch=2-step=18\.ckpt', which is gone.*epoch=1-step=12\.ckpt"):
+        resumed = train(saver(), ckpt_path="last", max_epochs=2)
+    assert resumed.ckpt_path == str(tmp_path / "epoch=1-step=12.ckpt")
+    for path in tmp_path.glob("*.ckpt"):
+        if not path.is_symlink():
+            path.unlink()
+    with pytest.raises(CheckpointError, match="which is gone, and there is no other checkpoint"):
+        train(saver(), ckpt_path="last")
+
+
+def test_address_of_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    saver = ModelCheckpoint(dirpath=f"file://{tmp_path}/a", save_last=True)
+    train(saver)
+    assert names(tmp_path / "a") == ["epoch=2-step=18.ckpt", "last.ckpt"]
+    assert saver.best_model_path == str(tmp_path / "a" / "epoch=2-step=18.ckpt")
+    resumed = f"file://{saver.best_model_path}"
+    train(ModelCheckpoint(dirpath=tmp_path / "a"), ckpt_path=resumed, max_epochs=4)
+    assert "epoch=2-step=18.ckpt" in names(tmp_path / "a"), "the run was resumed from it"
+    train(default_root_dir=f"file://{tmp_path}/b", max_epochs=1)
+    assert names(tmp_path / "b" / "checkpoints") == ["epoch=0-step=6.ckpt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]

@@ -195,7 +195,7 @@ def test_a_killed_process_loses_nothing_that_was_saved(tmp_path: Path) -> None:
     rows = read(directory / "metrics.csv")
     assert [float(row["loss"]) for row in rows] == [1 / (step + 1) for step in range(39)]
     assert [row["late"] for row in rows] == [""] * 21 + [str(step) for step in range(21, 39)]
-    assert sorted(path.name for path in directory.iterdir()) == ["hparams.yaml", "metrics.csv"]
+    assert [path.name for path in directory.iterdir()] == ["metrics.csv"]
 
 
 def test_only_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,3 +210,15 @@ def test_the_experiment_is_called_as_lightnings(tmp_path: Path) -> None:
     own, other = CSVLogger(tmp_path / "a").experiment, reference.CSVLogger(tmp_path / "b").experiment
     assert type(own).__name__ == type(other).__name__
     assert {name for name in dir(other) if not name.startswith("_")} <= {*dir(own), "metrics_keys"}
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_without_hyperparameters_there_is_no_file_of_them(logged: bool, tmp_path: Path) -> None:
+    found = []
+    for logger in (CSVLogger(tmp_path / "ours"), reference.CSVLogger(tmp_path / "theirs")):
+        if logged:
+            logger.log_hyperparams({})
+        logger.log_metrics({"loss": 1.0}, step=0)
+        logger.save()
+        found.append(sorted(os.listdir(logger.log_dir)))
+    assert found[0] == found[1] == [*(["hparams.yaml"] if logged else []), "metrics.csv"]

@@ -19,7 +19,7 @@ from unstuck.callbacks.checkpoint import Checkpoint
 from unstuck.callbacks.checkpoint_names import fill_template
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
-from unstuck.trainer.checkpoints.files import exists, filesystem_of, is_remote, link_file, list_files
+from unstuck.trainer.checkpoints.files import exists, filesystem_of, is_remote, link_file, list_files, local_path
 from unstuck.trainer.checkpoints.finite import nonfinite_weight
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class ModelCheckpoint(Checkpoint):
         self._step_at_start = 0
         self._last_time_checked: float | None = None
         self._waits_for_validation = False
+        self._outdated: list[str] = []
 
     def _check_arguments(self) -> None:
         if self.save_top_k < -1:
@@ -312,11 +313,13 @@ class ModelCheckpoint(Checkpoint):
         if self._every_n_epochs >= 1 and (trainer.current_epoch + 1) % self._every_n_epochs == 0:
             self._save_top_k(trainer, candidates)
         self._save_last_after(trainer, candidates)
+        self._remove_linked(trainer)
 
     def _save(self, trainer: Trainer) -> None:
         candidates = self._candidates(trainer)
         self._save_top_k(trainer, candidates)
         self._save_last(trainer, candidates)
+        self._remove_linked(trainer)
 
     def _save_last_after(self, trainer: Trainer, candidates: dict[str, Tensor]) -> None:
         """Copies what was saved just now; where nothing else is ever saved, the copy is the checkpoint."""
@@ -350,7 +353,7 @@ class ModelCheckpoint(Checkpoint):
             if not self._write(trainer, path):
                 self.best_model_path = before
             elif self.save_top_k == 1 and before and self._should_remove(trainer, before, path):
-                trainer.strategy.remove_checkpoint(before)
+                self._remove(trainer, before)
             return
         current = candidates.get(self.monitor)
         if current is None:
@@ -415,7 +418,7 @@ class ModelCheckpoint(Checkpoint):
                 f" {float(current):0.5f} (best {float(self.best_model_score):0.5f}), saved {path!r} as top {k}"
             )
         if pushed_out is not None and self._should_remove(trainer, pushed_out, path):
-            trainer.strategy.remove_checkpoint(pushed_out)
+            self._remove(trainer, pushed_out)
 
     def _save_last(self, trainer: Trainer, candidates: dict[str, Tensor]) -> None:
         if not self.save_last:
@@ -458,6 +461,19 @@ class ModelCheckpoint(Checkpoint):
             logger.after_save_checkpoint(proxy(self))
         return True
 
+    def _remove(self, trainer: Trainer, path: str) -> None:
+        """Removes a checkpoint that another one has replaced."""
+        if self.save_last == "link":
+            # The link may lead to it. Whenever the process is killed, it has to lead to a file.
+            self._outdated.append(path)
+        else:
+            trainer.strategy.remove_checkpoint(path)
+
+    def _remove_linked(self, trainer: Trainer) -> None:
+        """Removes what has waited until the link leads to the newest checkpoint."""
+        while self._outdated:
+            trainer.strategy.remove_checkpoint(self._outdated.pop())
+
     def _should_remove(self, trainer: Trainer, before: str, path: str) -> bool:
         """Whether an older checkpoint goes: it is another file, in this folder, and not the one from which the run was
         resumed.
@@ -466,8 +482,8 @@ class ModelCheckpoint(Checkpoint):
             return False
         if is_remote(before):
             return True
-        older = Path(before).absolute()
-        resumed = None if trainer.ckpt_path is None else Path(trainer.ckpt_path).absolute()
+        older = Path(local_path(before)).absolute()
+        resumed = None if trainer.ckpt_path is None else Path(local_path(trainer.ckpt_path)).absolute()
         if resumed == older:
             return False
         assert self.dirpath is not None
@@ -553,4 +569,4 @@ class ModelCheckpoint(Checkpoint):
 
 def _absolute(path: str | Path) -> str:
     text = os.fspath(path)
-    return text if is_remote(text) else os.path.realpath(os.path.expanduser(text))
+    return text if is_remote(text) else os.path.realpath(local_path(text))

@@ -44,7 +44,7 @@ class ExperimentWriter:
         self.metrics_file_path = join(log_dir, self.NAME_METRICS_FILE)
         self._columns: list[str] = []
         self._rows = 0
-        self._hparams_are_saved = False
+        self._hparams_are_saved = True  # there are none yet
         filesystem, directory = filesystem_of(log_dir)
         filesystem.makedirs(directory, exist_ok=True)
         previous = filesystem_of(self.metrics_file_path)[1]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unstuck.errors import MisconfigurationException, NameClashError
+from unstuck.trainer.checkpoints.files import is_remote, local_path
 from unstuck.trainer.hooks import is_overridden
 
 __all__ = [
@@ -307,4 +308,4 @@ def as_list(value: Any) -> list[Any]:
 def expand_root_dir(default_root_dir: str | Path | None) -> str:
     """The folder where loggers write by default; a remote address stays as it is."""
     path = os.getcwd() if default_root_dir is None else os.fspath(default_root_dir)
-    return path if "://" in path else os.path.normpath(os.path.expanduser(path))
+    return path if is_remote(path) else os.path.normpath(local_path(path))

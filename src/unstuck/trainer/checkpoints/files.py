@@ -25,9 +25,12 @@ __all__ = [
     "exists",
     "filesystem_of",
     "is_remote",
+    "is_whole",
+    "leads_nowhere",
     "link_file",
     "list_files",
     "load_file",
+    "local_path",
     "newest",
     "remove",
     "save_file",
@@ -75,14 +78,14 @@ def filesystem_of(path: str | os.PathLike[str]) -> Any:
 
 def exists(path: str | os.PathLike[str]) -> bool:
     """Whether there is a file (or folder)."""
-    return bool(filesystem_of(path).exists(os.fspath(path))) if is_remote(path) else os.path.exists(_local(path))
+    return bool(filesystem_of(path).exists(os.fspath(path))) if is_remote(path) else os.path.exists(local_path(path))
 
 
 def list_files(folder: str | os.PathLike[str]) -> list[str]:
     """The paths of what is in a folder; nothing where there is no such folder."""
     text = os.fspath(folder)
     if not is_remote(folder):
-        local = _local(folder)
+        local = local_path(folder)
         return [os.path.join(text, name) for name in sorted(os.listdir(local))] if os.path.isdir(local) else []
     filesystem = filesystem_of(folder)
     if not filesystem.isdir(text):
@@ -97,7 +100,7 @@ def remove(path: str | os.PathLike[str]) -> None:
         if filesystem.exists(os.fspath(path)):
             filesystem.rm(os.fspath(path), recursive=True)
         return
-    target = Path(_local(path))
+    target = Path(local_path(path))
     if target.is_dir() and not target.is_symlink():
         filesystem_of(target).rm(str(target), recursive=True)
     else:
@@ -113,7 +116,7 @@ def link_file(path: str, link: str) -> None:
     if is_remote(path) or is_remote(link):
         filesystem_of(path).copy(path, link)
         return
-    target, name = Path(_local(path)), Path(_local(link))
+    target, name = Path(local_path(path)), Path(local_path(link))
     temporary = name.with_name(f".{name.name}.{_writer()}{_TEMPORARY}")
     with suppress(FileNotFoundError):
         temporary.unlink()
@@ -126,15 +129,25 @@ def link_file(path: str, link: str) -> None:
     os.replace(temporary, name)
 
 
+def leads_nowhere(path: str) -> bool:
+    """Whether there is a link of this name, but not what it leads to."""
+    return not is_remote(path) and os.path.islink(local_path(path)) and not exists(path)
+
+
+def is_whole(path: str) -> bool:
+    """Whether a local file is a checkpoint that isn't cut off, as far as its end tells."""
+    return path.endswith(".ckpt") and not is_remote(path) and zipfile.is_zipfile(local_path(path))
+
+
 def newest(paths: Iterable[str]) -> str | None:
-    """The file that was written last, of those that exist; None without one."""
-    found = [(_modified(path), index, path) for index, path in enumerate(paths) if exists(path)]
+    """What was written last, of the files that exist and links that lead nowhere; None without one."""
+    found = [(_modified(path), index, path) for index, path in enumerate(paths) if exists(path) or leads_nowhere(path)]
     return max(found)[2] if found else None
 
 
 def _modified(path: str) -> float:
     if not is_remote(path):
-        return os.path.getmtime(_local(path))
+        return (os.lstat if leads_nowhere(path) else os.stat)(local_path(path)).st_mtime
     filesystem = filesystem_of(path)
     try:
         return float(filesystem.modified(path).timestamp())
@@ -142,7 +155,8 @@ def _modified(path: str) -> float:
         return 0.0
 
 
-def _local(path: str | os.PathLike[str]) -> str:
+def local_path(path: str | os.PathLike[str]) -> str:
+    """The path on this machine's disk, without ``file://`` before it."""
     text = os.fspath(path)
     return text.partition("://")[2] if text.startswith(("file://", "local://")) else os.path.expanduser(text)
 
@@ -199,7 +213,7 @@ def _unwritable(path: Any, error: Exception) -> CheckpointError:
 
 
 def _write_local(checkpoint: dict[str, Any], path: str) -> None:
-    target = Path(_local(path))
+    target = Path(local_path(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir() and not target.is_symlink():
         raise IsADirectoryError(f"{path} is a folder")
@@ -320,7 +334,7 @@ def _opened(path: str | os.PathLike[str] | IO[bytes]) -> Iterator[IO[bytes]]:
         with _opened_address(os.fspath(path)) as file:
             yield file
         return
-    local = _local(path)
+    local = local_path(path)
     if os.path.isdir(local):
         raise CheckpointError(
             f"{os.fspath(path)!r} is a folder. A checkpoint is one file (usually *.ckpt); folders that strategies for"

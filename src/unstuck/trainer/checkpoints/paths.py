@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from unstuck.errors import CheckpointError
 from unstuck.messages import rank_zero_info, rank_zero_warn
-from unstuck.trainer.checkpoints.files import newest
+from unstuck.trainer.checkpoints.files import is_whole, leads_nowhere, list_files, newest
 
 __all__ = ["select_path"]
 
@@ -37,6 +38,7 @@ def select_path(
     Raises:
         ValueError: "best" without a callback that could know it, or "hpc".
         ValueError: "best", but nothing was saved.
+        CheckpointError: "last" is a link to a file that is gone, with no other one beside it.
     """
     call = f"`Trainer.{method}(ckpt_path={(str(ckpt_path) if isinstance(ckpt_path, Path) else ckpt_path)!r})`"
     if ckpt_path is None:
@@ -94,8 +96,30 @@ def _find_last(callbacks: list[Any], call: str, trainer: Any) -> str | None:
         if path:
             candidates.append(str(path))
     last = newest(candidates)
+    if last is not None and leads_nowhere(last):
+        return _instead_of(last, call)
     if last is None:
         rank_zero_warn(
             f"{call}: there is no last checkpoint, so none is loaded. `ModelCheckpoint(save_last=True)` keeps one."
         )
     return last
+
+
+def _instead_of(link: str, call: str) -> str:
+    """The newest checkpoint beside a link that leads nowhere.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    beside = [path for path in list_files(os.path.dirname(link) or ".") if "-nonfinite" not in path and is_whole(path)]
+    found = newest(beside)
+    if found is None:
+        raise CheckpointError(
+            f"{call}: {link!r} is a link to {os.readlink(link)!r}, which is gone, and there is no other checkpoint"
+            " beside it. Remove the link to begin anew, or pass a path."
+        )
+    rank_zero_warn(
+        f"{call}: {link!r} is a link to {os.readlink(link)!r}, which is gone. The newest checkpoint beside it is taken:"
+        f" {found!r}."
+    )
+    return found
