@@ -286,3 +286,16 @@ def test_batches_that_are_skipped_do_not_count(recwarn: pytest.WarningsRecorder)
     assert (memory.verdict, memory.accuracy) == ("memorised", 1.0)
     assert memory.constant is not None
     assert any(item.filename == __file__ for item in recwarn)
+
+
+class Negated(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return -F.cross_entropy(self.net(batch[0]), batch[1])
+
+
+def test_what_another_watch_has_found_counts_as_well() -> None:
+    with unstuck.watch(budget=0.0) as watching:
+        verdict = fit(Negated(), digits(), 60)
+    assert "loss.wrong-sign" in [item.code for item in watching.findings]
+    assert verdict.memory is not None
+    assert verdict.memory.verdict == "not memorised"

@@ -121,12 +121,15 @@ class OverfitVerdict(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Judge."""
         from unstuck.diagnosis.memorised import judge_memory
+        from unstuck.session.session import active_session
         from unstuck.trials.overfit.evidence import accuracy_over, mean_loss
 
         self.on_train_epoch_end(trainer, pl_module)
         if self._watch is not None:
             self._watch.close()
             self.findings = self._watch.findings
+        session = active_session()
+        known = self.findings if session is None else session.so_far().findings
         if self._several or not self._curve:
             self.unjudged = self._why_unjudged(trainer)
             rank_zero_info(f"Overfit test on {_batches(trainer)}: {self.unjudged}.")
@@ -142,9 +145,9 @@ class OverfitVerdict(Callback):
             accuracy,
             attainable,
             mean_loss(captured),
-            ascends=any(item.code == "loss.wrong-sign" for item in self.findings),
+            ascends=any(item.code == "loss.wrong-sign" for item in known),
             alike=bounds.alike,
-            faulty=any(item.severity.value == "error" for item in self.findings),
+            faulty=any(item.severity.value == "error" for item in known),
         )
         rank_zero_info(self._told(trainer))
 

@@ -80,6 +80,49 @@ def test_scores_of_places_and_of_words() -> None:
     assert accuracy_over([passed(loss, torch.randn(3, 6, 7), words)])[0] is not None
 
 
+@pytest.mark.parametrize("ignored", [255, -1, 0])
+def test_decisions_that_the_loss_ignores_do_not_count(ignored: int) -> None:
+    scores = torch.full((12, 3), -2.0).scatter_(1, LABELS[:, None], 2.0)
+    scores[:6] = torch.tensor([0.0, 1.0, 2.0])
+    labels = LABELS.clone()
+    labels[:6] = ignored
+
+    def loss(output: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(output, wanted, ignore_index=ignored)
+
+    accuracy, attainable = accuracy_over([passed(loss, scores, labels)])
+    assert (accuracy, attainable) == (1.0, 1.0)
+
+
+def test_places_that_are_masked_out_do_not_count() -> None:
+    scores, wanted = torch.randn(12, 1), (LABELS[:, None] > 0).float()
+    mask = torch.arange(12)[:, None] < 6
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        every = F.binary_cross_entropy_with_logits(output, target, reduction="none")
+        return (every * mask).sum() / mask.sum()
+
+    accuracy, _ = accuracy_over([passed(loss, scores, wanted)])
+    assert accuracy == float(((scores > 0).float() == wanted)[mask].double().mean())
+
+
+def test_no_target_is_taken_for_ignored_where_a_score_meets_it() -> None:
+    scores, wanted = torch.randn(12, 1) + 0.5, (LABELS[:, None] > 0).float()
+    for loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits):
+        accuracy, _ = accuracy_over([passed(loss, scores, wanted)])
+        assert accuracy == float(((scores > 0).float() == wanted).double().mean())
+
+
+def test_all_decisions_count_where_a_loss_takes_the_hardest() -> None:
+    scores = torch.randn(12, 3)
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(output, target, reduction="none").topk(4).values.mean()
+
+    accuracy, _ = accuracy_over([passed(loss, scores, LABELS)])
+    assert accuracy == float((scores.argmax(1) == LABELS).double().mean())
+
+
 def test_a_loss_that_compares_samples_has_no_accuracy() -> None:
     assert accuracy_over([passed(clusters, torch.randn(12, 8), LABELS)]) == (None, None)
 

@@ -61,7 +61,6 @@ def _zero(record: OptimizerRecord) -> Finding:
         at_line(record.made_at),
         {"lr": 0.0, "steps": record.steps},
         "set lr to about 0.001 (Adam) or 0.01 (SGD), or look where the schedule or the settings make it 0",
-        confirmed=True,
     )
 
 

@@ -14,6 +14,9 @@ from unstuck.trials.overfit.training import Passed
 
 __all__ = ["accuracy_over", "bounds_over", "mean_loss"]
 
+_DRAWS = 2
+"""Times that scores are drawn to see for which decisions a loss asks."""
+
 _DIFFERENCE = 0.05
 """Share of a loss by which it must differ between right scores and wrong ones to be one of a classification."""
 
@@ -99,7 +102,8 @@ def accuracy_over(passes: Sequence[Passed]) -> tuple[float | None, float | None]
         classes = class_targets(item.output, item.target)
         if classes is None or classes[1].dim() == 0 or not _takes_scores(item, classes[1]):
             return None, None
-        counted = hits(*classes, groups_of_equal_inputs(item.inputs, classes[1].shape[0]))
+        groups = groups_of_equal_inputs(item.inputs, classes[1].shape[0])
+        counted = hits(*classes, groups, _in_loss(item, classes[1]))
         right, best, count = right + counted[0], best + counted[1], count + counted[2]
     return (right / count, best / count) if count else (None, None)
 
@@ -119,7 +123,7 @@ def _takes_scores(passed: Passed, wanted: torch.Tensor) -> bool:
         if output.numel() == wanted.numel():
             scores = torch.where(classes.reshape(output.shape) > 0, high, low)
         else:
-            dim = 1 if tuple(output.shape[:1] + output.shape[2:]) == tuple(wanted.shape) else -1
+            dim = _class_dim(output, wanted)
             scores = torch.full_like(output, float(low)).scatter_(dim, classes.unsqueeze(dim), float(high))
         return float(passed.loss_fn(scores, passed.target))
 
@@ -133,8 +137,38 @@ def _takes_scores(passed: Passed, wanted: torch.Tensor) -> bool:
     return abs(own - others) > _DIFFERENCE * max(abs(own), abs(others))
 
 
+def _in_loss(passed: Passed, wanted: torch.Tensor) -> torch.Tensor | None:
+    """For which decisions the loss asks, like ``wanted``; None where that can't be told.
+
+    A target that is ignored (by whatever number, or by a mask) gives the scores of its decision no gradient, whatever
+    those are. Scores between 0 and 1 are drawn, since certain ones may have none in the format's arithmetic either;
+    where the decisions depend on the scores (the hardest ones count), all do.
+    """
+    assert passed.loss_fn is not None
+    output = passed.output.detach()
+    draws = torch.Generator().manual_seed(0)
+    found = []
+    try:
+        with torch.enable_grad():
+            for _ in range(_DRAWS):
+                scores = torch.rand(output.shape, generator=draws).to(output).requires_grad_()
+                (gradient,) = torch.autograd.grad(passed.loss_fn(scores, passed.target), scores)
+                if not bool(gradient.isfinite().all()):
+                    return None
+                if output.numel() != wanted.numel():
+                    gradient = gradient.abs().amax(_class_dim(output, wanted))
+                found.append(gradient.reshape(wanted.shape) != 0)
+    except Exception:  # noqa: BLE001 - the user's loss takes no such scores
+        return None
+    return found[0] if bool(found[0].any()) and all(torch.equal(found[0], item) for item in found) else None
+
+
+def _class_dim(output: torch.Tensor, wanted: torch.Tensor) -> int:
+    return 1 if tuple(output.shape[:1] + output.shape[2:]) == tuple(wanted.shape) else -1
+
+
 def _classes(output: torch.Tensor, wanted: torch.Tensor) -> int:
-    return output.shape[1] if tuple(output.shape[:1] + output.shape[2:]) == tuple(wanted.shape) else output.shape[-1]
+    return output.shape[_class_dim(output, wanted)]
 
 
 def mean_loss(passes: Sequence[Passed]) -> float | None:

@@ -33,15 +33,18 @@ def class_targets(output: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]
     return (scores > middle).long().reshape(wanted.shape), wanted.long()
 
 
-def hits(predicted: torch.Tensor, wanted: torch.Tensor, groups: torch.Tensor) -> tuple[int, int, int]:
-    """(right, attainable, all) decisions, without those that are left out of the loss (-100).
+def hits(
+    predicted: torch.Tensor, wanted: torch.Tensor, groups: torch.Tensor, in_loss: torch.Tensor | None = None
+) -> tuple[int, int, int]:
+    """(right, attainable, all) decisions, without those that are left out of the loss.
 
     Args:
         predicted: (samples, ...) classes.
         wanted: the same shape.
         groups: (samples,) equal numbers for equal inputs; the most frequent class of each is attainable.
+        in_loss: like ``wanted``, False for what is left out; None: that is -100.
     """
-    counted = wanted != -100
+    counted = wanted != -100 if in_loss is None else in_loss
     right = int(((predicted == wanted) & counted).sum())
     places = wanted.reshape(wanted.shape[0], -1)
     if places.shape[0] != groups.shape[0]:
@@ -49,7 +52,7 @@ def hits(predicted: torch.Tensor, wanted: torch.Tensor, groups: torch.Tensor) ->
     attainable = 0
     group = groups.to(places.device).unsqueeze(1).expand_as(places)
     position = torch.arange(places.shape[1], device=places.device).expand_as(places)
-    rows = torch.stack([group, position, places], -1)[places != -100]
+    rows = torch.stack([group, position, places], -1)[counted.reshape(places.shape)]
     if rows.numel():
         kinds, counts = torch.unique(rows, dim=0, return_counts=True)
         _, where = torch.unique(kinds[:, :2], dim=0, return_inverse=True)
