@@ -1,12 +1,14 @@
 """An autoencoder whose ten narrow layers end in sigmoids, trained by a function with momentum."""
 
+import itertools
+
 import torch
 from torch import nn
 
 
 def build(sizes):
     layers = []
-    for wide, narrow in zip(sizes[:-1], sizes[1:], strict=True):
+    for wide, narrow in itertools.pairwise(sizes):
         layers += [nn.Linear(wide, narrow), nn.Sigmoid()]
     return nn.Sequential(*layers[:-1])
 
