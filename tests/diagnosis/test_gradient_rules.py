@@ -360,6 +360,20 @@ def test_a_scaler_that_never_finds_its_scale(tmp_path: Path) -> None:
     (finding,) = numerics_scaler_stuck.rule(run.session.recording)
     assert finding.where.line == run.line_of("# STEP") and finding.where.step == 0
     assert finding.evidence["skipped"] == 60 and finding.evidence["scale after it"] < 1.0
+    assert "at any scale" in finding.summary and "float32" in finding.remedy
+
+
+def test_a_scale_that_is_held_says_nothing_about_lower_ones(tmp_path: Path) -> None:
+    run = scaled(
+        tmp_path,
+        scaler=", init_scale=2.0**30",
+        half="True",
+        step="scaler.step(opt); scaler.update(new_scale=2.0**30)  # STEP",
+    )
+    assert loud(run) == ["numerics.scaler-stuck"]
+    assert run.finding.where.line == run.line_of("# STEP")
+    assert "not lowered" in run.finding.summary and "any scale" not in run.finding.summary
+    assert "new_scale" in run.finding.remedy
 
 
 @pytest.mark.parametrize(

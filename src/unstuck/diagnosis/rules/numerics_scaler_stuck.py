@@ -51,7 +51,7 @@ def _finding(scaler: ScalerRecord) -> Finding:
         CODE,
         Severity.ERROR,
         f"the loss scaler skipped {scaler.skipped} of {scaler.attempts} steps, {scaler.longest} of them in a row, and "
-        f"its scale went from {scaler.first_scale:g} to {scaler.longest_scale:g}: gradients aren't finite at any scale",
+        + _course(scaler),
         at_line(scaler.step_at, step=scaler.longest_step),
         {
             "skipped": scaler.skipped,
@@ -60,6 +60,27 @@ def _finding(scaler: ScalerRecord) -> Finding:
             "first scale": scaler.first_scale,
             "scale after it": scaler.longest_scale,
         },
-        "run some steps in float32 (GradScaler and autocast with enabled=False): what is non-finite then is named with "
-        "its line; if nothing is, keep the operation that overflows in float32",
+        _LET_IT_FALL if _is_held(scaler) else _LOOK_IN_FLOAT32,
     )
+
+
+def _is_held(scaler: ScalerRecord) -> bool:
+    """Whether a scale at which gradients overflow was never lowered: it says nothing about lower ones."""
+    return scaler.longest_scale >= max(LOW, scaler.first_scale)
+
+
+def _course(scaler: ScalerRecord) -> str:
+    if _is_held(scaler):
+        return f"its scale was not lowered: it is {scaler.longest_scale:g}, at which gradients aren't finite"
+    went = f"its scale went from {scaler.first_scale:g} to {scaler.longest_scale:g}"
+    return f"{went}: gradients aren't finite at any scale" if scaler.longest_scale < LOW else went
+
+
+_LET_IT_FALL = (
+    "let the scaler lower its scale: call scaler.update() without new_scale after every step, with one scaler for the "
+    "whole run, or start with a lower init_scale"
+)
+_LOOK_IN_FLOAT32 = (
+    "run some steps in float32 (GradScaler and autocast with enabled=False): what is non-finite then is named with "
+    "its line; if nothing is, keep the operation that overflows in float32"
+)
