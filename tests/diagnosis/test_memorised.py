@@ -139,6 +139,17 @@ def test_a_loss_whose_floor_is_unknown_promises_no_number_of_steps() -> None:
     assert "how far it can fall isn't known" in sentence
 
 
+def test_a_large_term_that_is_gone_does_not_hide_one_that_stands() -> None:
+    curve = [380.0 * 0.8**step + 2.302 + 0.05 * 0.99**step for step in range(300)]
+    memory = judge_memory(curve, 300)
+    assert (memory.verdict, memory.more_steps) == ("undecided", None)
+    assert "how far it can fall isn't known" in memory.sentence
+    assert judge_memory(falling(380.0, 2.3, 60), 60).verdict == "memorised"  # still on its way to zero
+    told = judge_memory(falling(380.0, 2.3, 60), 60, at_chance="its term cross_entropy stands at 2.3")
+    assert told.verdict == "undecided"
+    assert "its term cross_entropy stands at 2.3" in told.sentence
+
+
 def test_a_model_that_begins_at_the_floor_has_memorised() -> None:
     assert judge_memory([0.5] * 30, 29, constant=0.5, floor=0.5, alike=True).verdict == "memorised"
 

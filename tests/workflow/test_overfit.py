@@ -345,6 +345,39 @@ def test_a_stream_that_keeps_its_position_is_not_advanced() -> None:
     assert result.memory.steps == 2
 
 
+class TwoHeads(nn.Module):
+    def __init__(self, blind: bool) -> None:
+        super().__init__()
+        self.body, self.classes, self.sums = nn.Linear(64, 64), nn.Linear(64, 10), nn.Linear(64, 1)
+        self.blind = blind
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = self.body(x).relu()
+        seen = made.mean(0, keepdim=True).expand_as(made) if self.blind else made
+        return self.classes(seen), self.sums(made)
+
+
+@pytest.mark.parametrize("blind", [True, False])
+def test_a_term_that_stays_at_chance_is_not_hidden_by_a_large_one(blind: bool, digits: TensorDataset) -> None:
+    def step(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        classes, sums = model(batch[0])
+        wanted = batch[0].sum(1)
+        return nn.functional.cross_entropy(classes, batch[1]) + nn.functional.mse_loss(sums.squeeze(-1), wanted)
+
+    torch.manual_seed(0)
+    result = unstuck.overfit(
+        TwoHeads(blind),
+        digits[:32],
+        step=step,
+        optimizer=lambda items: torch.optim.Adam(items, lr=1e-2),
+        sweep=False,
+        progress=False,
+    )
+    assert result.memory.last < 0.02 * result.memory.first
+    assert result.verdict == ("undecided" if blind else "memorised"), result
+    assert ("its term cross_entropy stands at" in str(result)) == blind
+
+
 class LogOfAnything(nn.Module):
     def __init__(self, first: int = 0) -> None:
         super().__init__()

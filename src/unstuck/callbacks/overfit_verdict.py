@@ -122,7 +122,7 @@ class OverfitVerdict(Callback):
         """Judge."""
         from unstuck.diagnosis.memorised import judge_memory
         from unstuck.session.session import active_session
-        from unstuck.trials.overfit.evidence import accuracy_over, mean_loss
+        from unstuck.trials.overfit.evidence import accuracy_over, mean_loss, term_at_chance
 
         self.on_train_epoch_end(trainer, pl_module)
         if self._watch is not None:
@@ -148,6 +148,7 @@ class OverfitVerdict(Callback):
             ascends=any(item.code == "loss.wrong-sign" for item in known),
             alike=bounds.alike,
             faulty=any(item.severity.value == "error" for item in known),
+            at_chance=term_at_chance(captured),
         )
         rank_zero_info(self._told(trainer))
 

@@ -24,6 +24,9 @@ NO_DIFFERENCE = 1e-6
 ALL_BUT_GONE = 1e-3
 """Share of the first loss at which one that stands still has arrived, where the floor is unknown."""
 
+LEVEL = 0.8
+"""Share of itself at which a loss that is near zero is left by the last quarter of the steps if it levels off."""
+
 _PATIENCE, _LEAST_PATIENCE = 20, 3000
 """Times the steps so far that may be proposed, and steps that always may: more of them means that there is no hope."""
 
@@ -74,6 +77,7 @@ def judge_memory(
     ascends: bool = False,
     alike: bool = False,
     faulty: bool = False,
+    at_chance: str = "",
 ) -> Memory:
     """Judge an overfit test.
 
@@ -89,6 +93,7 @@ def judge_memory(
         alike: there is a single sample, or all targets are equal, so that a constant prediction is the best one.
         faulty: the diagnosis has found an error. A loss that is no better than that of a constant prediction, or that
             stands still and whose floor is unknown, is then stuck.
+        at_chance: which term of the loss has hardly been learnt, in words; a total that has fallen may hide it.
 
     Raises:
         ValueError: an empty curve.
@@ -110,6 +115,8 @@ def judge_memory(
         verdict = "not memorised"
     elif not known:
         verdict, more = _by_course(curve, steps, reached, right)
+        if at_chance and verdict == "memorised":
+            verdict = "undecided"
         if verdict == "undecided" and more is None and faulty:
             verdict = "not memorised"
     elif learnt is None:  # it began at the floor
@@ -122,7 +129,7 @@ def judge_memory(
     memory = Memory(
         verdict, first, last, steps, constant, floor, learnt if known else None, accuracy, attainable, more, ""
     )
-    return Memory(**{**vars(memory), "sentence": _told(memory, evaluated, alike)})
+    return Memory(**{**vars(memory), "sentence": _told(memory, evaluated, alike, "" if known else at_chance)})
 
 
 def _is_undercut(first: float, constant: float | None, floor: float | None, reached: float) -> bool:
@@ -150,11 +157,12 @@ def _by_course(
     more = _more_steps(curve, steps, min(0.0, first, reached), first)
     still = more is None or reached < 0
     fallen = first - reached
-    if reached >= 0 and fallen >= LEARNT * first and (not still or right or reached <= ALL_BUT_GONE * first):
+    near = reached >= 0 and fallen >= LEARNT * first
+    if near and (right or reached <= ALL_BUT_GONE * first or not (still or _levels_off(curve))):
         return "memorised", None
     if right and fallen >= LEARNT_WITH_ACCURACY * abs(first):
         return "memorised", None
-    if not still:
+    if not still and not near:
         return "undecided", more
     return ("undecided" if fallen > NOTHING * abs(first) else "not memorised"), None
 
@@ -194,12 +202,18 @@ def _more_steps(curve: Sequence[float], steps: int, floor: float, top: float) ->
     return proposed if proposed <= max(_PATIENCE * steps, _LEAST_PATIENCE) else None
 
 
+def _levels_off(curve: Sequence[float]) -> bool:
+    """Whether a loss hardly falls any more, measured by itself: a large term is gone, and one that stands is left."""
+    quarter = len(curve) // 4
+    return quarter >= 2 and _middle(curve[-quarter:]) > LEVEL * _middle(curve[-2 * quarter : -quarter])
+
+
 def _middle(values: Sequence[float]) -> float:
     ordered = sorted(value for value in values if math.isfinite(value))
     return ordered[len(ordered) // 2] if ordered else math.inf
 
 
-def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
+def _told(memory: Memory, evaluated: float | None, alike: bool, at_chance: str) -> str:
     parts = [f"loss {memory.first:.4g} -> {memory.last:.4g} in {_counted(memory.steps)}"]
     if evaluated is not None and abs(evaluated - memory.last) > 0.1 * max(abs(memory.last), 1e-3):
         parts.append(f"{evaluated:.4g} in evaluation mode")
@@ -214,6 +228,8 @@ def _told(memory: Memory, evaluated: float | None, alike: bool) -> str:
             f"but a constant prediction would {same} (a single sample, or equal targets): give several samples with "
             "different targets to see whether inputs are told apart"
         )
+    elif at_chance:
+        parts.append(at_chance)
     elif memory.verdict == "undecided" and memory.more_steps is None:
         where = "this" if memory.last < 0 else "where it stands"
         parts.append(f"how far it can fall isn't known, so {where} may be the end or not")

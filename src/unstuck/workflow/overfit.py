@@ -18,7 +18,7 @@ from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.data.transfer import move_data_to_device
 from unstuck.trials.overfit.bounds import Bounds
 from unstuck.trials.overfit.capture import looking, same_targets
-from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss
+from unstuck.trials.overfit.evidence import accuracy_over, bounds_over, mean_loss, term_at_chance
 from unstuck.trials.overfit.training import Curve, Pass, run_passes, train, with_loss
 from unstuck.workflow.batches import chosen_batches, varied_batches
 from unstuck.workflow.overfit_causes import causes_at_hand
@@ -330,11 +330,13 @@ class _Trial:
 
     def _judged(self, model: torch.nn.Module, curve: Curve, findings: Sequence[Finding] = ()) -> Memory:
         accuracy = attainable = evaluated = None
+        at_chance = ""
         bounds = self._bounds
         if curve.ended != "nonfinite":
             last = run_passes(model, self._batches, looking(self._run), training=False)
             evaluated = mean_loss(last)
             accuracy, attainable = accuracy_over(last)
+            at_chance = term_at_chance(last)
             if not all(same_targets(a.target, b.target) for a, b in zip(self._first, last, strict=True)):
                 bounds = Bounds(None, None)  # the model made them, and they have moved with it
         start = sum(float(item.loss) for item in self._first) / len(self._first)
@@ -349,6 +351,7 @@ class _Trial:
             ascends=any(item.code == "loss.wrong-sign" for item in findings),
             alike=bounds.alike,
             faulty=not _is_unexplained(findings),
+            at_chance=at_chance,
         )
 
 

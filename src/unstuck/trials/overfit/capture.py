@@ -8,7 +8,7 @@ module's answer replaced, is the function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +49,14 @@ class CapturedLoss:
         output: the prediction.
         target: the target.
         value: what it returned.
+        name: of the function.
     """
 
     loss_fn: Callable[[Any, Any], torch.Tensor]
     output: torch.Tensor
     target: Any
     value: torch.Tensor
+    name: str = ""
 
 
 class LossCapture(TorchFunctionMode):
@@ -83,7 +85,9 @@ class LossCapture(TorchFunctionMode):
         rest = in_full_precision(bound)
         if isinstance(value, torch.Tensor) and value.numel() == 1 and isinstance(output, torch.Tensor):
             self.calls.append(
-                CapturedLoss(lambda given, wanted: func(given, wanted, **rest), output, target, value.detach())
+                CapturedLoss(
+                    lambda given, wanted: func(given, wanted, **rest), output, target, value.detach(), func.__name__
+                )
             )
         return value
 
@@ -117,15 +121,28 @@ def look(step: Callable[[], Any], model: torch.nn.Module, batch: Any) -> Passed:
     found = [item for item in calls if not (isinstance(item.output, torch.Tensor) and item.output.numel() == 1)]
     last = found[-1] if found else None
     if last is None or not isinstance(last.output, torch.Tensor) or sum(x.module is last.module for x in found) > 1:
-        return Passed(loss, inputs=batch)
+        return Passed(loss, inputs=batch, terms=_terms(capture.calls, batch))
 
     def answered(output: torch.Tensor, target: Any) -> torch.Tensor:
         with _answering(last.module, output):
             return _loss_of(step())
 
     if not _follows_from(answered, last.output.detach(), loss.detach()):
-        return Passed(loss, inputs=batch)
+        return Passed(loss, inputs=batch, terms=_terms(capture.calls, batch))
     return Passed(loss, last.output, None, found[0].inputs, answered)
+
+
+def _terms(calls: Sequence[CapturedLoss], batch: Any) -> tuple[Passed, ...]:
+    """The terms of a loss, where there are several, that compare something with a tensor of the batch.
+
+    A target that was drawn or made by the model may be one that can't be met.
+    """
+    given = [item for item in tree_leaves(batch) if isinstance(item, torch.Tensor)]
+    return tuple(
+        Passed(call.value, call.output, call.target, inputs_beside(call.target, batch), call.loss_fn, name=call.name)
+        for call in (calls if len(calls) > 1 else ())
+        if isinstance(call.target, torch.Tensor) and any(_same_numbers(item, call.target) for item in given)
+    )
 
 
 def same_targets(a: Any, b: Any) -> bool:

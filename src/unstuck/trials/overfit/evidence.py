@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,13 @@ from unstuck.trials.overfit.bounds import Bounds, bounds_of, groups_of_equal_inp
 from unstuck.trials.overfit.scores import class_targets, hits
 from unstuck.trials.overfit.training import Passed
 
-__all__ = ["accuracy_over", "bounds_over", "mean_loss"]
+__all__ = ["accuracy_over", "bounds_over", "mean_loss", "term_at_chance"]
 
 _DRAWS = 2
 """Times that scores are drawn to see for which decisions a loss asks."""
+
+_HALF = 0.5
+"""Share of the way from a constant prediction to the floor below which a term counts as not learnt."""
 
 _DIFFERENCE = 0.05
 """Share of a loss by which it must differ between right scores and wrong ones to be one of a classification."""
@@ -169,6 +173,27 @@ def _class_dim(output: torch.Tensor, wanted: torch.Tensor) -> int:
 
 def _classes(output: torch.Tensor, wanted: torch.Tensor) -> int:
     return output.shape[_class_dim(output, wanted)]
+
+
+def term_at_chance(passes: Sequence[Passed]) -> str:
+    """The first of a loss's terms that is hardly better than a constant prediction, in words; empty without one."""
+    names = {tuple(term.name for term in item.terms) for item in passes}
+    if len(names) != 1:
+        return ""
+    for term in zip(*(item.terms for item in passes), strict=True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what the loss warns of has been told by the step itself
+            bounds = bounds_over(term)
+        reached = mean_loss(term)
+        if bounds.alike or bounds.constant is None or bounds.floor is None or reached is None:
+            continue
+        way = bounds.constant - bounds.floor
+        if way > _DIFFERENCE * abs(bounds.constant) and bounds.constant - reached < _HALF * way:
+            return (
+                f"its term {term[0].name} stands at {reached:.4g}, where a constant prediction would score "
+                f"{bounds.constant:.4g}"
+            )
+    return ""
 
 
 def mean_loss(passes: Sequence[Passed]) -> float | None:

@@ -26,6 +26,8 @@ class Passed:
         target: what it is compared with.
         inputs: what the prediction was made of.
         loss_fn: ``loss_fn(output, target)`` is the loss; None where it isn't a function of these two.
+        terms: where the loss is made of several, those whose targets the batch holds.
+        name: of a term.
     """
 
     loss: torch.Tensor
@@ -33,6 +35,8 @@ class Passed:
     target: Any = None
     inputs: Any = None
     loss_fn: Callable[[Any, Any], torch.Tensor] | None = None
+    terms: tuple[Passed, ...] = ()
+    name: str = ""
 
 
 Pass = Callable[[torch.nn.Module, Any], Passed]
