@@ -240,6 +240,12 @@ class BackboneFinetuning(BaseFinetuning):
             )
         super().setup(trainer, pl_module, stage)
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._restarting and self.previous_backbone_lr is not None:
+            # Where the optimizer has had its parameters from the beginning, no group tells that they learn.
+            self.make_trainable(_backbone_of(pl_module))
+        super().on_fit_start(trainer, pl_module)
+
     def freeze_before_training(self, pl_module: LightningModule) -> None:
         self.freeze(_backbone_of(pl_module))
 

@@ -15,6 +15,7 @@ import torch
 
 from unstuck.errors import NameClashError, NonFiniteError
 from unstuck.messages import rank_zero_info
+from unstuck.trainer.checkpoints.learning import learning_of
 from unstuck.trainer.checkpoints.restore import restore_states, restore_training
 from unstuck.trainer.config import check_callbacks, check_state_keys, checkpoints_last
 from unstuck.trainer.debugging import watched
@@ -55,7 +56,7 @@ def execute(run: Run) -> Any:
                 around.enter_context(torch.autograd.set_detect_anomaly(True))
             if run.state.fn != TrainerFn.PREDICTING:
                 around.enter_context(watched(run))
-            results = loop(run)
+            results = _interruptibly(loop, run)
         _finish(run)
         return results
     except KeyboardInterrupt as interrupt:
@@ -97,6 +98,16 @@ def _prepare_loop(run: Run) -> Callable[[Run], Any]:
     if run.resumption is None or not run.resumption.position.within_epoch:
         sanity_check(run)
     return fit
+
+
+def _interruptibly(loop: Callable[[Run], Any], run: Run) -> Any:
+    """Runs a loop; where it fails because of a signal, that is what ends it."""
+    try:
+        return loop(run)
+    except Exception as error:
+        if run.signals.accounts_for(error):
+            run.signals.stop("the fit" if loop is fit else "a prediction" if loop is predict else "an evaluation")
+        raise
 
 
 def _validate(run: Run) -> list[dict[str, Any]]:
@@ -164,6 +175,7 @@ def _set_up(run: Run) -> None:
         run.precision.convert_module(module)
     module.to(strategy.root_device)
     if fitting:
+        run.trail.learning = learning_of(module)
         _set_up_optimizers(run)
         call_hook(trainer, "on_fit_start")
     if run.settings.enable_autolog_hparams:

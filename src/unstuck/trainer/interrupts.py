@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
@@ -47,6 +48,8 @@ class SignalGuard:
         self.received_sigterm = False
         self.stop_requested = False
         """Whether the loops have to end at the next point where they can."""
+        self.awaits_batch = False
+        """Whether a fit waits for data, so that there is no batch that could come to its end."""
         self._previous: Any = None
         self._previous_interrupt: Any = None
         self._installed = False
@@ -60,7 +63,7 @@ class SignalGuard:
                 step that is complete. A second one interrupts at once.
         """
         if threading.current_thread() is threading.main_thread():
-            self.received_sigterm = self.stop_requested = False
+            self.received_sigterm = self.stop_requested = self.awaits_batch = False
             self._pid = os.getpid()
             self._previous = signal.getsignal(signal.SIGTERM)
             signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -77,6 +80,12 @@ class SignalGuard:
         if self.received_sigterm:
             raise TerminationRequested(during)
         raise KeyboardInterrupt
+
+    def accounts_for(self, error: Exception) -> bool:
+        """Whether an error came of a signal that the loops have yet to act on: it has reached the loader's workers too,
+        as Ctrl-C does in a terminal, and what they were loading never comes.
+        """
+        return self.stop_requested and (self.awaits_batch or _comes_from_loading(error))
 
     def uninstall(self) -> None:
         """Puts back the handler that was there, unless somebody has replaced ours meanwhile."""
@@ -98,6 +107,8 @@ class SignalGuard:
         if os.getpid() != self._pid:
             raise KeyboardInterrupt
         self.stop_requested = True
+        if self.awaits_batch:
+            raise KeyboardInterrupt
         rank_zero_info("Interrupted by the keyboard: finishing this batch. Press Ctrl-C again to stop at once.")
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
@@ -109,3 +120,10 @@ class SignalGuard:
         self.received_sigterm = self.stop_requested = True
         if callable(self._previous):
             self._previous(number, frame)
+
+
+def _comes_from_loading(error: Exception) -> bool:
+    """Whether torch's loader raised it; of workers that have died a signal tells, wherever the program is just then."""
+    return any(
+        frame.f_globals.get("__name__", "").startswith("torch.utils.data") for frame, _ in walk_tb(error.__traceback__)
+    )

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from tests.trainer.checkpoints.test_resume import Fails, Stateful, assert_exact, interrupted
-from tests.trainer.checkpoints.training_with_state import NoisyDigits, Regression, Stop, assert_same_end, fit
+from tests.trainer.checkpoints.training_with_state import NoisyDigits, Regression, SaveAt, Stop, assert_same_end, fit
 from unstuck.callbacks import ModelCheckpoint
 from unstuck.messages import PossibleUserWarning
 
@@ -198,3 +198,18 @@ def test_stream_that_draws_its_samples(with_generator: bool, tmp_path: Path) -> 
             fit(callbacks=[Fails("on_after_backward", at), keeper(tmp_path / str(at))], **keywords)
         (path,) = (tmp_path / str(at)).glob("*.ckpt")
         assert_same_end(fit(ckpt_path=path, seed=99, callbacks=[keeper(tmp_path / str(at))], **keywords), through)
+
+
+@pytest.mark.parametrize(
+    ("hook", "at"), [("on_train_batch_end", 3), ("on_train_batch_end", 5), ("on_train_epoch_end", 1)]
+)
+def test_persistent_workers_of_a_loader_that_is_asked_for_anew(hook: str, at: int, tmp_path: Path) -> None:
+    """It is the same one, and its workers run on: the next pass draws no seed for them."""
+    path, keywords = tmp_path / "x.ckpt", {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}
+    data = TensorDataset(torch.arange(80.0).view(20, 4), torch.ones(20, 1))
+
+    def loader() -> Any:
+        return DataLoader(data, batch_size=4, shuffle=True, num_workers=1, persistent_workers=True)
+
+    through = fit(loader=loader, callbacks=[SaveAt(hook, at, path)], **keywords)
+    assert_same_end(fit(loader=loader, seed=9, ckpt_path=path, **keywords), through)

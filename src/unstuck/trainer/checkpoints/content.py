@@ -9,6 +9,7 @@ import torch
 from unstuck.errors import NameClashError
 from unstuck.messages import rank_zero_warn
 from unstuck.trainer.checkpoints.files import HYPERPARAMETERS
+from unstuck.trainer.checkpoints.learning import change_of, learning_of
 from unstuck.trainer.checkpoints.loop_states import Position, position_of, write_loop_states
 from unstuck.trainer.checkpoints.metric_states import metric_states, states_on_cpu
 from unstuck.trainer.checkpoints.random_state import RandomStates, pack
@@ -110,8 +111,15 @@ def _add_hyperparameters(owner: Any, checkpoint: dict[str, Any]) -> None:
 
 
 def _window_to_go_back_to(run: Run) -> Any:
-    """The start of the optimiser step that is under way, if the checkpoint is to tell of the last completed one."""
-    return run.trail.window if run.progress.place == Place.BATCH else None
+    """The start of the optimiser step that is under way, if the checkpoint is to tell of the last completed one.
+
+    It begins with the loading of its batch, which may draw random numbers before it fails.
+    """
+    window, progress = run.trail.window, run.progress
+    if progress.place == Place.BATCH:
+        return window
+    loads = progress.place == Place.COMPLETE and window is not None and window.batches == progress.batches_ready
+    return window if loads else None
 
 
 def _weights(run: Run, window: Any) -> dict[str, Any]:
@@ -137,6 +145,8 @@ def _own_state(run: Run, position: Position, window: Any) -> dict[str, Any]:
         "accumulate_grad_batches": run.settings.accumulate_grad_batches,
         "loaded_in_epoch": trail.loaded_before if _begins_epoch_anew(run, position) else trail.loaded_now(),
     }
+    if trail.learning is not None:
+        state["learning"] = change_of(learning_of(run.module), trail.learning)
     begun_before = place == Place.BETWEEN or (place == Place.EPOCH_START and trail.begun_early)
     if trail.begun is not None and (position.within_epoch or begun_before):
         within = trail if window is None else window

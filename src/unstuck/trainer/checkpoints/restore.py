@@ -13,6 +13,7 @@ from unstuck.errors import CheckpointError, IncompleteCheckpointError, Misconfig
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.trainer.checkpoints.content import OWN_KEY, VERSION_KEY
 from unstuck.trainer.checkpoints.files import load_file
+from unstuck.trainer.checkpoints.learning import restore_learning
 from unstuck.trainer.checkpoints.loop_states import Position, apply_position, read_position
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook
 from unstuck.trainer.run import Run
@@ -125,6 +126,7 @@ def restore_training(run: Run, checkpoint: dict[str, Any], path: str) -> Resumpt
     _load_optimizers(run, checkpoint["optimizer_states"], path)
     for config, state in zip(run.strategy.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=False):
         config.scheduler.load_state_dict(state)
+    restore_learning(run.module, own.get("learning", {}))
     bounds = run.settings.bounds
     if bounds.max_epochs != -1 and position.epoch > bounds.max_epochs:
         raise MisconfigurationException(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from unstuck.trainer.checkpoints.learning import Learning
 from unstuck.trainer.checkpoints.random_state import RandomStates, capture, random_sources
 
 __all__ = ["Trail", "Window", "gradients_of", "modules_in_eval_mode", "versions_of"]
@@ -96,6 +97,8 @@ class Trail:
     """As :attr:`running`, at that moment."""
     eval_modules: list[str] | None = None
     """Names of the modules in eval mode when that validation was begun."""
+    learning: Learning | None = None
+    """What learnt when the optimisers were made, before anything was unfrozen on the way."""
     keeps_windows: bool = False
     """Whether somebody wants a checkpoint when a batch fails."""
     window: Window | None = None

@@ -188,6 +188,11 @@ class CombinedLoader(Iterable[tuple[Any, int, int]]):
             if id(loader) not in self._ran_before and has_running_workers(loader):
                 shut_down_workers(loader)
 
+    def take_over_running(self, before: CombinedLoader | None) -> None:
+        """Treats loaders that stood in an earlier collection, too, as that was told by :meth:`set_running`."""
+        if before is not None:
+            self._ran_before = before._ran_before & {id(loader) for loader in self._flattened}
+
     def go_on(
         self, iterators: list[Iterator[Any]], start: int = 0, restarted: Iterable[int] = ()
     ) -> Iterator[tuple[Any, int, int]]:

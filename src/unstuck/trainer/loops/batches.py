@@ -63,6 +63,7 @@ def load_training(run: Run) -> None:
     data.max_batches = list(combined.limits or ())
     if run.watcher is not None:
         combined.drawn = PassIndices()  # a batch's number tells nothing of its samples where they are shuffled
+    combined.take_over_running(data.combined)
     data.combined = combined
     data.batches, data.is_fresh = None, True
     progress.num_training_batches = combined.num_batches
@@ -119,6 +120,7 @@ def load_evaluation(run: Run, data: StageData, limit: int | float, limit_name: s
         )
     for loader in combined.flattened:
         seed_workers(loader, run.strategy.global_rank)
+    combined.take_over_running(data.combined)
     data.combined = combined
 
 

@@ -259,6 +259,7 @@ def _train_epoch(run: Run, continues: bool = False) -> None:
             return True
         if keeps_windows and not accumulating:
             trail.window = _open_window(run)
+        signals.awaits_batch = True
         return False
 
     run.train.running = batches
@@ -276,9 +277,11 @@ def _train_epoch(run: Run, continues: bool = False) -> None:
         if is_over or is_final or has_all_steps:
             batches = iter(())
 
+    signals.awaits_batch = True
     for batch, batch_idx, _, is_last in profiled_batches(
         run.profiler, "[_TrainingEpochLoop].train_dataloader_next", batches
     ):
+        signals.awaits_batch = False
         progress.place = in_batch
         progress.batch_idx = batch_idx
         progress.total_batch_idx += 1
@@ -320,6 +323,7 @@ def _train_epoch(run: Run, continues: bool = False) -> None:
             logbook.write_train_step(progress.batches_that_stepped, progress.current_epoch, force=progress.should_stop)
         if finish_batch(is_last, accumulating, validated=False):
             break
+    signals.awaits_batch = False
     if progress.batches_ready == 0 and not progress.should_stop:
         _tell_of_empty_epoch(run)
     step.refuse_only_nones(is_complete=progress.is_last_batch or progress.batches_ready == last)
