@@ -193,7 +193,9 @@ def _memory_judged(
         if memory.steps < plan.steps:
             way = f"only {memory.steps} steps fitted into {plan.max_seconds:g} s; raise --max-seconds"
         elif memory.more_steps is not None:
-            way = f"the loss may still fall; try --steps {memory.steps + memory.more_steps}"
+            known = memory.constant is not None and memory.floor is not None
+            steps = f"--steps {memory.steps + memory.more_steps}" if known else "more --steps"
+            way = f"the loss may still fall; try {steps}"
         else:
             way = "no bound of this loss is known to judge it by"
         opinions.append(Opinion("not judged", way))
