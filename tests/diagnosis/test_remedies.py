@@ -24,6 +24,22 @@ def origin(op: str, value: str, *inputs: TensorSummary, phase: str = "forward", 
 
 
 @pytest.mark.parametrize(
+    ("argument", "summary"),
+    [
+        (tensor(0.0, 1.0, offending=0.0), "log of 0 is -inf (its argument goes from 0 to 1)"),
+        (tensor(0.0, 0.0, offending=0.0), "log of 0 is -inf (its argument is 0 everywhere)"),
+        (tensor(0.0, 0.0, (), offending=0.0), "log of 0 is -inf (its argument is 0)"),
+        (tensor(0.0, None, offending=0.0), "log of 0 is -inf (its argument holds no finite number)"),
+        (tensor(2.0, 2.0), "log of 2 is -inf"),
+        (tensor(2.0, 3.0), "log of numbers from 2 to 3 is -inf"),
+        (tensor(None, None), "log of no finite number is -inf"),
+    ],
+)
+def test_a_range_is_told_whole(argument: TensorSummary, summary: str) -> None:
+    assert advise(origin("log", "-inf", argument)).summary == summary
+
+
+@pytest.mark.parametrize(
     ("case", "summary", "remedy"),
     [
         (origin("log", "-inf", tensor(0.0, offending=0.0)), "log of 0 is -inf", "log_softmax"),

@@ -73,13 +73,22 @@ def _range(item: TensorSummary) -> str:
     return f"{_number(item.low)} to {_number(item.high)}"
 
 
+def _spread(item: TensorSummary) -> str:
+    if item.low is None or item.high is None:
+        return "holds no finite number"
+    if item.low == item.high:
+        return f"is {_number(item.low)} everywhere" if math.prod(item.shape) > 1 else f"is {_number(item.low)}"
+    return f"goes from {_range(item)}"
+
+
 def _met(origin: Origin, place: int = 0) -> str:
     """``0``, or the range where the number itself isn't known."""
     value = _offending(origin, place)
     if value is not None:
         return _number(value)
     if place < len(origin.inputs):
-        return f"numbers from {_range(origin.inputs[place])}"
+        item = origin.inputs[place]
+        return _range(item) if item.low is None or item.low == item.high else f"numbers from {_range(item)}"
     return "its input"
 
 
@@ -265,7 +274,7 @@ _TABLE: tuple[Row, ...] = (
         _LOGS,
         "forward",
         _clamped_to_one,
-        lambda origin: f"{origin.op} of 0 is -inf (its argument goes from {_range(origin.inputs[0])})",
+        lambda origin: f"{origin.op} of 0 is -inf (its argument {_spread(origin.inputs[0])})",
         lambda origin: (
             "clamp the argument away from 0 by an eps that the format can hold next to 1 "
             f"({'1e-2 in bfloat16' if _is_half(origin) else '1e-6 in float32'}), or use "

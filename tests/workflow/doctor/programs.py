@@ -65,6 +65,37 @@ class Reporting(Module):
         return loss
 
 
+def detached() -> tuple[Any, ...]:
+    model, batches, _, optimizer = plain()
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        output = output.detach()  # cut by the loss
+        return nn.functional.cross_entropy(output, target)
+
+    return model, batches, loss, optimizer
+
+
+def detaching(base: Any) -> tuple[Any, ...]:
+    """A LightningModule of ours or of Lightning."""
+
+    class Detaching(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            with torch.no_grad():  # cut by the step
+                output = self.net(batch[0])
+            loss = nn.functional.cross_entropy(output, batch[1])
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+    return Detaching(), loader()
+
+
 class Adversaries(Module):
     """Two networks against each other, in manual optimisation."""
 

@@ -9,12 +9,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+import unstuck
 from tests.workflow.doctor import programs
 from unstuck.instruments.losses import Losses
 from unstuck.session.session import Session, active_session
@@ -74,6 +76,35 @@ def test_a_step_that_logs_is_located_too() -> None:
     assert (finding.code, finding.where.op, finding.where.step) == ("numerics.nonfinite-forward", "log", 3)
     assert (finding.where.file, finding.where.line) == (programs.__file__, programs.line_of("of zeros"))
     assert finding.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "mark"),
+    [
+        (programs.detached, "cut by the loss"),
+        (lambda: programs.detaching(unstuck.LightningModule), "cut by the step"),
+        (lambda: programs.detaching(pl.LightningModule), "cut by the step"),
+    ],
+)
+def test_a_loss_without_a_graph_is_a_finding_and_no_exception(target: programs.Target, mark: str) -> None:
+    examination = examine(target, PLAN)
+    assert statuses(examination)["dry run"] == "failed"
+    (finding,) = examination.findings
+    assert finding.code == "loss.disconnected"
+    assert (finding.where.file, finding.where.line) == (programs.__file__, programs.line_of(mark))
+    assert (examination.failure, examination.traceback) == (None, None)
+    assert "first batch: float32 16x8" in of(examination, "dry run").told
+
+
+def test_an_exception_of_that_kind_without_a_known_cause_is_told_as_raised() -> None:
+    def target() -> Any:
+        model, *rest = programs.plain()
+        return model.requires_grad_(False), *rest
+
+    examination = examine(target, PLAN)
+    assert examination.findings == ()
+    assert statuses(examination)["dry run"] == "raised"
+    assert "does not require grad" in (examination.failure or "")
 
 
 def test_large_gradients_are_told() -> None:

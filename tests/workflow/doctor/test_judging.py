@@ -49,6 +49,14 @@ def test_a_training_that_diverges_fails_and_one_that_stands_is_to_be_looked_at(
     assert [item.status for item in told] == ([] if status is None else [status])
 
 
+@pytest.mark.parametrize(("end", "told"), [(2.281, "has hardly fallen"), (2.316, "has not fallen"), (2.35, "has not")])
+def test_a_loss_that_falls_a_little_is_said_to_have_hardly_fallen(end: float, told: str) -> None:
+    (opinion,) = judge_course(course_of([2.316] * 10, [end] * 200), 1)
+    assert opinion.status == "look"
+    assert opinion.why.startswith(f"the loss {told}")
+    assert f"(2.316 -> {end:.4g})" in opinion.why
+
+
 def test_what_says_nothing_of_learning_is_not_judged() -> None:
     assert judge_course(None, 1)[0].status == "not judged"
     assert course_of([1.0], []) is None

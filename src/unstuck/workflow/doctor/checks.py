@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unstuck.callbacks.overfit_verdict import OverfitVerdict
+from unstuck.diagnosis.cuts import Cut, cut_before
 from unstuck.diagnosis.memorised import Memory
 from unstuck.findings import Finding, Severity, Where
 from unstuck.places import Frame
+from unstuck.record.anatomy import Anatomy
 from unstuck.record.gradients import FIRST_PARAMETER, TOTAL, OptimizerRecord
 from unstuck.record.recording import Recording
 from unstuck.session.session import Session
@@ -57,6 +59,11 @@ _HIGHER = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)
 _STILL = 0.05
 """Share of a loss below which a change is none."""
 
+_DISCONNECTED = "loss.disconnected"
+
+_NO_GRAPH = "does not require grad and does not have a grad_fn"
+"""What torch says where ``backward`` is called on a loss that depends on no parameter."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -78,14 +85,18 @@ def dry_run(check: Check, build: Build, plan: Plan) -> Outcome:
     seen = Shapes()
     with watch(budget=0.0) as watching:
         patient = build()
-        fitted(patient, plan, fast_dev_run=2, callbacks=[seen])
+        graphless = _trial_run(patient, plan, seen)
     parameters = list(patient.model.parameters())
     count = sum(item.numel() for item in parameters)
     trained = sum(item.numel() for item in parameters if item.requires_grad)
+    if graphless is not None and not (trained and _has_error(watching.findings)):
+        raise graphless  # no finding tells why, and where nothing is trained none is to be believed
     losses = _losses(watching.recording)
     told = f"first batch: {seen.told}; {count:,} parameters, {trained:,} trained"
     told += f"; first loss {losses[0]:.4g}" if losses else ""
     findings = _located(watching.findings, build, plan)
+    if graphless is not None:
+        findings = _with_cut(findings, build, plan)
     opinions = []
     if not all(math.isfinite(loss) for loss in losses):
         opinions.append(Opinion("failed", "the loss is not finite"))
@@ -93,6 +104,49 @@ def dry_run(check: Check, build: Build, plan: Plan) -> Outcome:
         opinions.append(Opinion("failed", "no parameter is trained"))
     outcome = concluded(check.name, check.purpose, told, findings, opinions, {"first_loss": losses[:1]})
     return _watched(outcome, watching)
+
+
+def _trial_run(patient: Patient, plan: Plan, seen: Shapes) -> RuntimeError | None:
+    """Two batches of everything; returns what ``backward`` raised at a loss that depends on no parameter."""
+    try:
+        fitted(patient, plan, fast_dev_run=2, callbacks=[seen])
+    except RuntimeError as error:
+        if _NO_GRAPH not in str(error):
+            raise
+        return error
+    return None
+
+
+def _with_cut(findings: Sequence[Finding], build: Build, plan: Plan) -> tuple[Finding, ...]:
+    """With the line at which the loss has lost its graph, which only who knows the parameters can tell.
+
+    No frame of the user's holds a plain model while it is trained here, so it is given to a second watch.
+    """
+    if not any(_lacks_cut(item) for item in findings):
+        return tuple(findings)
+    patient = build()
+    optimizer = None if patient.plain is None else patient.plain[3]
+    with watch(patient.module, optimizer, budget=0.0) as watching:
+        _trial_run(patient, plan, Shapes())
+    # a pass that reaches no parameter is none of the given model's, and ends the trace: the loss was computed last
+    steps = [item for item in watching.recording.all(Anatomy) if item.ops]
+    cuts = (cut_before(item, len(item.ops), len(item.ops) - 1) for item in steps)
+    cut = next((item for item in cuts if item is not None and item.chain), None)
+    return tuple(_cut_at(item, cut) if cut is not None and _lacks_cut(item) else item for item in findings)
+
+
+def _cut_at(finding: Finding, cut: Cut) -> Finding:
+    last = cut.chain[-1]
+    return replace(
+        finding,
+        summary=f"{finding.summary}; the graph ends at {cut.words}",
+        where=replace(finding.where, file=last.file, line=last.line, chain=cut.chain),
+        evidence={**finding.evidence, "cut by": cut.words},
+    )
+
+
+def _lacks_cut(finding: Finding) -> bool:
+    return finding.code == _DISCONNECTED and finding.evidence.get("cut by") is None
 
 
 def overfit_test(check: Check, build: Build, plan: Plan) -> Outcome:

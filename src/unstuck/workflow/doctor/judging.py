@@ -119,9 +119,9 @@ def judge_course(course: Course | None, optimizers: int) -> list[Opinion]:
         return [
             Opinion(
                 "look",
-                f"the loss has not fallen in {course.count} steps ({course.first:.4g} -> {course.last:.4g}): too few "
-                "steps, a learning rate that is too low or too high, inputs that say nothing of the targets, or a loss "
-                "that needn't fall, as of a policy gradient",
+                f"the loss {'has hardly' if rise < 0 else 'has not'} fallen in {course.count} steps "
+                f"({course.first:.4g} -> {course.last:.4g}): too few steps, a learning rate that is too low or too "
+                "high, inputs that say nothing of the targets, or a loss that needn't fall, as of a policy gradient",
             )
         ]
     return []
