@@ -176,6 +176,9 @@ class BaseFinetuning(Callback):
             else:
                 kept.extend(_translated(optimizer.param_groups[before:], names))
 
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._restarting = False  # what an evaluation has loaded is no state of the next fit
+
     def state_dict(self) -> dict[str, Any]:
         return {"internal_optimizer_metadata": self._internal_optimizer_metadata}
 

@@ -11,7 +11,15 @@ import torch
 from torch import nn
 
 import unstuck
-from tests.trainer.checkpoints.training_with_state import Regression, SaveAt, assert_same_end, fit
+from tests.trainer.checkpoints.training_with_state import (
+    QUIET,
+    Regression,
+    SaveAt,
+    assert_same_end,
+    fit,
+    train_loader,
+    val_loader,
+)
 from unstuck.callbacks import BackboneFinetuning, BaseFinetuning
 
 
@@ -99,6 +107,16 @@ def test_backbone_of_a_file_without_this_packages_part(tmp_path: Path) -> None:
     torch.save(checkpoint, plain)
     _, resumed = fit(make=WithBackbone, ckpt_path=plain, callbacks=[BackboneFinetuning(0)])
     assert all(parameter.requires_grad for parameter in resumed.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:.*are in the optimizer already")
+def test_a_checkpoint_that_was_only_validated_unfreezes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt"
+    fit(make=WithBackbone, callbacks=[BackboneFinetuning(0), SaveAt("on_train_epoch_end", 1, path)])
+    module, trainer = WithBackbone(), unstuck.Trainer(**QUIET, max_epochs=1, callbacks=[BackboneFinetuning(5)])
+    trainer.validate(module, val_loader(), ckpt_path=path, verbose=False)
+    trainer.fit(module, train_loader(0), val_loader())
+    assert not any(parameter.requires_grad for parameter in module.backbone.parameters())
 
 
 def test_a_toggled_optimizer_freezes_for_the_moment_only(tmp_path: Path) -> None:
