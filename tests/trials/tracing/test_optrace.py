@@ -147,6 +147,23 @@ def test_only_the_rows_on_the_path_count() -> None:
     assert loss_origin(loss, x).sample == 3
 
 
+@pytest.mark.parametrize("count", [torch.tensor([3, 0, 2]), torch.tensor([3, 0, 2], dtype=torch.uint8)])
+def test_divisor_of_whole_numbers_is_shown(count: Tensor) -> None:
+    total = torch.tensor([1.0, 0.0, 2.0], requires_grad=True)
+    origin = loss_origin(lambda: (total / count).sum())
+    assert (origin.op, origin.value) == ("div", "nan")
+    assert [item.dtype for item in origin.inputs] == ["float32", str(count.dtype).removeprefix("torch.")]
+    assert [item.offending for item in origin.inputs] == [0.0, 0.0]
+    assert (origin.inputs[1].low, origin.inputs[1].high) == (0.0, 3.0)
+
+
+def test_count_of_nothing_is_shown() -> None:
+    values = torch.tensor([1.0, 2.0], requires_grad=True)
+    origin = loss_origin(lambda: (values * 0).sum() / (values > 5).sum())
+    assert (origin.op, origin.value) == ("div", "nan")
+    assert origin.inputs[1].shape == () and origin.inputs[1].offending == 0.0
+
+
 def test_number_that_went_through_python() -> None:
     x = torch.tensor([1.0, -4.0])
 

@@ -334,7 +334,8 @@ def _summaries(record: Record, found: Found) -> tuple[TensorSummary, ...]:
 
 def _shown(record: Record) -> Iterator[Input]:
     for entry in record.inputs:
-        if entry.name not in record.op.out_only and (entry.dtype.is_floating_point or entry.dtype.is_complex):
+        numbers = entry.dtype.is_floating_point or entry.dtype.is_complex or entry.picked is not None
+        if numbers and entry.name not in record.op.out_only:
             yield entry
 
 

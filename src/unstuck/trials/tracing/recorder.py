@@ -68,6 +68,11 @@ class Input:
     held: torch.Tensor | None = None
     picked: torch.Tensor | None = None
 
+    def counts(self, op: Operation) -> bool:
+        """Whether this is a divisor of whole numbers (a count, mostly): it is finite, but the quotient may not be."""
+        whole = not (self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool)
+        return whole and op.name == "div" and self.name == "other"
+
 
 @dataclass(eq=False)
 class Output:
@@ -389,9 +394,12 @@ class Recorder(TorchDispatchMode):
         if not record.places.numel():
             return
         for entry, (_, _, tensor) in zip(record.inputs, sources, strict=True):
-            if as_argument(tensor) and entry.name not in record.op.written and not tensor.is_complex():
-                at = torch.unravel_index(record.places, kinds.shape) if kinds.dim() else ()
-                entry.picked = tensor.detach().expand(kinds.shape)[at].double().cpu().reshape(-1)
+            if entry.counts(record.op):
+                entry.scan = scan(tensor)
+            elif not as_argument(tensor) or entry.name in record.op.written or tensor.is_complex():
+                continue
+            at = torch.unravel_index(record.places, kinds.shape) if kinds.dim() else ()
+            entry.picked = tensor.detach().expand(kinds.shape)[at].double().cpu().reshape(-1)
 
 
 def _unread(op: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> frozenset[str]:
