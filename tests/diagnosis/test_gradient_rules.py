@@ -194,6 +194,39 @@ def test_clipping_that_can_t_act(where: dict[str, str], said: str, tmp_path: Pat
     assert run.finding.where.line == run.line_of("# HERE")
 
 
+TWO_NETWORKS = """
+    maker, critic = nn.Linear(4, 2), nn.Linear(2, 1)
+    unused = nn.Linear(2, 1)
+    for_maker = torch.optim.SGD(maker.parameters(), lr=0.01)
+    for_critic = torch.optim.SGD([*critic.parameters(), *unused.parameters()], lr=0.01)
+    for step in range(30):
+        made = maker(torch.randn(16, 4))
+        for_critic.zero_grad()
+        {before}
+        (critic(made.detach()) - 5).pow(2).mean().backward()
+        {between}
+        for_critic.step()
+        for_maker.zero_grad()
+        (critic(made) + 5).pow(2).mean().backward()
+        for_maker.step()
+"""
+
+
+def test_a_pass_for_another_network_does_not_make_clipping_act(tmp_path: Path) -> None:
+    clip = "nn.utils.clip_grad_norm_(critic.parameters(), 0.1)  # HERE"
+    run = watch(TWO_NETWORKS.format(before=clip, between=""), tmp_path)
+    found = [item for item in run.verdict.findings if item.code == "optim.clip-ineffective"]
+    assert len(found) == 1 and "before backward" in found[0].summary
+    assert found[0].where.line == run.line_of("# HERE")
+
+
+@pytest.mark.parametrize("which", ["critic", "unused"])
+def test_clipping_of_one_of_two_networks_in_time(which: str, tmp_path: Path) -> None:
+    clip = f"nn.utils.clip_grad_norm_({which}.parameters(), 0.1)"
+    run = watch(TWO_NETWORKS.format(before="", between=clip), tmp_path)
+    assert "optim.clip-ineffective" not in loud(run)
+
+
 def test_clipping_in_vain_explains_the_explosion(tmp_path: Path) -> None:
     program = (PROGRAMS / "diverging" / "outliers.py").read_text()
     step = "        optimizer.step()\n"

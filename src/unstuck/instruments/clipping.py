@@ -198,6 +198,8 @@ class Clipping:
             owner = self._owners[identity]
             if passes <= owner.taken and not owner.unseen:
                 continue
+            if bare and not _has_gradients(owner):
+                continue  # passes for another optimiser have come, and this one's gradients were cleared since
             fresh = True
             if norm is not None:
                 owner.clips.append((passes, norm, record.limit, columns))
@@ -407,6 +409,13 @@ class Clipping:
 def _total(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     gradients = [item.grad for group in optimizer.param_groups for item in group["params"] if item.grad is not None]
     return total_of(norms_of(gradients, 2.0), 2.0) if gradients else torch.zeros(())
+
+
+def _has_gradients(owner: _Owner) -> bool:
+    optimizer = owner.optimizer()
+    return optimizer is not None and any(
+        item.grad is not None for group in optimizer.param_groups for item in group["params"]
+    )
 
 
 def _fetch(site: _Site) -> None:
