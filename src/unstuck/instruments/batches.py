@@ -47,7 +47,7 @@ _FIRST = 40
 _ORDERED = 100
 """First passes of which the targets' order is noted, if nothing else."""
 
-_EARLY = (200, 0.025)
+_EARLY = (200, 0.04)
 """Up to so many passes, as many as this share of a step's time allows."""
 
 _PART = 0.8
