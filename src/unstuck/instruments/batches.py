@@ -41,7 +41,7 @@ from unstuck.signals import Rest
 
 __all__ = ["Batches"]
 
-_FIRST = 40
+_FIRST = 64
 """First passes that are all looked at."""
 
 _ORDERED = 100

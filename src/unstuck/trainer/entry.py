@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,8 @@ def execute(run: Run) -> Any:
                 around.enter_context(torch.autograd.set_detect_anomaly(True))
             if run.state.fn != TrainerFn.PREDICTING:
                 around.enter_context(watched(run))
-            results = _interruptibly(loop, run)
+            around.enter_context(_ended_by_signals(run, loop))
+            results = loop(run)
         _finish(run)
         return results
     except KeyboardInterrupt as interrupt:
@@ -100,10 +101,11 @@ def _prepare_loop(run: Run) -> Callable[[Run], Any]:
     return fit
 
 
-def _interruptibly(loop: Callable[[Run], Any], run: Run) -> Any:
-    """Runs a loop; where it fails because of a signal, that is what ends it."""
+@contextmanager
+def _ended_by_signals(run: Run, loop: Callable[[Run], Any]) -> Iterator[None]:
+    """Where a loop fails because of a signal, that is what ends it."""
     try:
-        return loop(run)
+        yield
     except Exception as error:
         if run.signals.accounts_for(error):
             run.signals.stop("the fit" if loop is fit else "a prediction" if loop is predict else "an evaluation")
