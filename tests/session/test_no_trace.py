@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.session.test_program_shapes import DATA, MODEL, SHAPES
-from tests.session.watching import PRELUDE, same_state, watch
+from tests.session.watching import PRELUDE, Watched, same_state, watch
 from unstuck.session import SessionOptions
 
 
@@ -63,25 +63,31 @@ def random_states() -> tuple[Any, ...]:
     return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_watched_run_is_the_plain_run(shape: str, tmp_path: Path) -> None:
-    program = MODEL + DATA + textwrap.dedent(SHAPES[shape]).replace("\nmain()", "\nresult = main()")
+def watched_as_plain(shape: str, data: str, folder: Path) -> Watched:
+    """A watched run of a program of some shape, after which everything is as after a plain run."""
+    program = MODEL + data + textwrap.dedent(SHAPES[shape]).replace("\nmain()", "\nresult = main()")
     random.seed(1)
     np.random.seed(1)
-    expected, printed = plain(program, tmp_path)
+    expected, printed = plain(program, folder)
     states = random_states()
     random.seed(1)
     np.random.seed(1)
-    run = watch(program, tmp_path, SessionOptions(on_nonfinite="continue"))
+    run = watch(program, folder, SessionOptions(on_nonfinite="continue"))
     assert random_states() == states
     assert run.output == printed
-    assert run.verdict.findings  # the replay did run
     tensors, values = everything(expected)
     watched_tensors, watched_values = everything(run.namespace)
     assert watched_values == values
     assert watched_tensors.keys() == tensors.keys()
     different = [name for name, tensor in tensors.items() if not same_state(tensor, watched_tensors[name])]
     assert different == []
+    return run
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_watched_run_is_the_plain_run(shape: str, tmp_path: Path) -> None:
+    run = watched_as_plain(shape, DATA, tmp_path)
+    assert run.verdict.findings  # the replay did run
 
 
 def test_nothing_of_ours_is_left_in_torch(tmp_path: Path) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import textwrap
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.session.test_no_trace import everything, plain, random_states
-from tests.session.test_program_shapes import DATA, MODEL, SHAPES
-from tests.session.watching import Watched, same_state, watch
+from tests.session.test_no_trace import watched_as_plain
+from tests.session.test_program_shapes import DATA, SHAPES
+from tests.session.watching import Watched, watch
 from unstuck.record.trials import DependenceTrial
-from unstuck.session import SessionOptions, probing
+from unstuck.session import probing
 
 SUBJECT = "whether samples of a batch meet"
 HEALTHY_DATA = DATA.replace("KILL[BAD] = Y[BAD]", "")
@@ -135,20 +133,7 @@ def test_what_cannot_be_tried_is_unchecked(model: str, data: str, reason: str, t
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_any_shape_of_program_is_left_as_it_was(shape: str, tmp_path: Path) -> None:
-    program = MODEL + HEALTHY_DATA + textwrap.dedent(SHAPES[shape]).replace("\nmain()", "\nresult = main()")
-    random.seed(1)
-    np.random.seed(1)
-    expected, printed = plain(program, tmp_path)
-    states = random_states()
-    random.seed(1)
-    np.random.seed(1)
-    run = watch(program, tmp_path, SessionOptions(on_nonfinite="continue"))
-    assert random_states() == states
-    assert run.output == printed
-    tensors, values = everything(expected)
-    watched_tensors, watched_values = everything(run.namespace)
-    assert all(same_state(tensor, watched_tensors[name]) for name, tensor in tensors.items())
-    assert values == watched_values
+    run = watched_as_plain(shape, HEALTHY_DATA, tmp_path)
     made = run.session.recording.all(DependenceTrial)
     reasons = [phrase for phrase in run.verdict.unchecked if phrase.startswith(SUBJECT)]
     assert len(made) + len(reasons) == 1

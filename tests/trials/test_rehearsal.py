@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import textwrap
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.session.test_no_trace import everything, plain, random_states
-from tests.session.test_program_shapes import DATA, MODEL, SHAPES
-from tests.session.watching import same_state, watch
+from tests.session.test_no_trace import watched_as_plain
+from tests.session.test_program_shapes import DATA, SHAPES
+from tests.session.watching import watch
 from unstuck.record.trials import LearningTrials
 from unstuck.session import SessionOptions, probing
 
@@ -28,22 +25,7 @@ def suspected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_trials_run_in_any_shape_and_leave_no_trace(shape: str, tmp_path: Path) -> None:
-    program = MODEL + HEALTHY_DATA + textwrap.dedent(SHAPES[shape]).replace("\nmain()", "\nresult = main()")
-    random.seed(1)
-    np.random.seed(1)
-    expected, printed = plain(program, tmp_path)
-    states = random_states()
-    random.seed(1)
-    np.random.seed(1)
-    run = watch(program, tmp_path, SessionOptions(on_nonfinite="continue"))
-    assert random_states() == states
-    assert run.output == printed
-    tensors, values = everything(expected)
-    watched_tensors, watched_values = everything(run.namespace)
-    assert tensors.keys() == watched_tensors.keys()
-    for name, tensor in tensors.items():
-        assert same_state(tensor, watched_tensors[name]), name
-    assert values == watched_values
+    run = watched_as_plain(shape, HEALTHY_DATA, tmp_path)
     made = run.session.recording.all(LearningTrials)
     reasons = [phrase for phrase in run.verdict.unchecked if phrase.startswith("other rates and settings")]
     assert len(made) + len(reasons) == 1

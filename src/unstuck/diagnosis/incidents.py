@@ -11,7 +11,16 @@ from unstuck.record.incident import IncidentRecord, PrecisionRecord, SkippedStep
 from unstuck.record.origin import Origin, TensorSummary
 from unstuck.record.recording import Recording
 
-__all__ = ["all_incidents", "code_of", "evidence_of", "incident_notes", "operation_finding", "severity_of", "where_of"]
+__all__ = [
+    "all_incidents",
+    "code_of",
+    "evidence_of",
+    "incident_notes",
+    "operation_finding",
+    "origin_finding",
+    "severity_of",
+    "where_of",
+]
 
 
 _MANY_SAMPLES = 64
@@ -85,6 +94,34 @@ def operation_finding(recording: Recording, code: str, incident: IncidentRecord,
         advice.remedy,
         confirmed=incident.replayed and origin is not None,
         notes=incident_notes(incident),
+    )
+
+
+def origin_finding(origin: Origin, step: int, batch: int | None = None) -> Finding:
+    """The finding of a value that a traced step has made, where there is no recording with an incident.
+
+    Args:
+        origin: where it was made.
+        step: optimiser steps complete before the traced one.
+        batch: index of the batch, where that is known.
+    """
+    advice = advise(origin)
+    last = origin.chain[-1] if origin.chain else None
+    return Finding(
+        code="data.nonfinite-input" if origin.leaf == "batch" else f"numerics.nonfinite-{origin.phase}",
+        severity=Severity.ERROR,
+        summary=advice.summary,
+        where=Where(
+            file=last.file if last else None,
+            line=last.line if last else None,
+            step=step,
+            batch=batch,
+            sample=origin.sample,
+            module=origin.module,
+            op=origin.op,
+            chain=origin.chain,
+        ),
+        remedy=advice.remedy,
     )
 
 

@@ -25,9 +25,6 @@ _BLOCK = 64
 _PATIENCE = 64
 """Steps after which passes and steps are no longer followed where nothing has clipped or scaled, until it does."""
 
-_NEVER = 1 << 40
-"""Steps of no run."""
-
 _OFTEN, _SELDOM = 64, 64
 """Calls in which a scale is read every time; after that every so many, for it may make the device wait."""
 
@@ -263,7 +260,7 @@ class Clipping:
             if owner.clips:
                 owner.clips = []
         if not self._follows and self._guard.steps >= _PATIENCE:
-            self.rest.begin(_NEVER)
+            self.rest.begin()
 
     # -- loss scaling ------------------------------------------------------------------------------------------------
 

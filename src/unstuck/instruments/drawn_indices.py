@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["DrawnIndices"]
+__all__ = ["DrawnIndices", "plain_indices"]
 
 _AHEAD = 256
 """Batches that workers may be sent ahead."""
@@ -38,10 +38,11 @@ class DrawnIndices:
     def take(self, iterator: Any) -> list[int] | None:
         """The dataset's indices of the batch that is given now; None where they aren't plain numbers."""
         known = self._waiting.get(iterator)
-        return _plain(known.indices.popleft()) if known is not None and known.indices else None
+        return plain_indices(known.indices.popleft()) if known is not None and known.indices else None
 
 
-def _plain(indices: Any) -> list[int] | None:
+def plain_indices(indices: Any) -> list[int] | None:
+    """What a sampler has drawn as a list of numbers, None where it is something else."""
     if isinstance(indices, int):
         return [indices]
     if isinstance(indices, (list, tuple)) and all(isinstance(item, int) for item in indices):

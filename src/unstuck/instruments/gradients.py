@@ -161,7 +161,7 @@ class Gradients:
             return
         for optimizer in list(self._guard.optimizers.values()):
             known = self._followed.get(id(optimizer))
-            waits = known is not None and (known.pause > 0 or known.pace.waits())
+            waits = known is not None and (known.pause > 0 or known.pace.ahead > 0)
             if known is not None and (waits or known.swept_pass == self._clipping.passes):
                 continue
             if self._clipping.covers(parameters, optimizer):

@@ -8,12 +8,11 @@ state as often as the time budget allows.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isinf
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
@@ -537,7 +536,7 @@ def _parameters_of(owner: Any) -> list[torch.Tensor]:
 
 
 def _infinite(record: Backward) -> bool:
-    return record.values is not None and math.isinf(record.values[0])
+    return record.values is not None and isinf(record.values[0])
 
 
 def _averages_finite(optimizer: torch.optim.Optimizer) -> bool:

@@ -36,9 +36,6 @@ _BATCH_BYTES = 128 * 2**20
 _WEIGHT_BYTES = 256 * 2**20
 """Bytes of weights that are copied."""
 
-_NEVER = 1 << 40
-"""Steps of no run."""
-
 _SECONDS = 2e-3
 """Time that looking for modules may take at each step."""
 
@@ -138,7 +135,7 @@ class KeptSteps:
 
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         if not self._open:
-            self.rest.begin(_NEVER)
+            self.rest.begin()
             return
         if self._optimizer is None:
             self._begin(optimizer, frame)

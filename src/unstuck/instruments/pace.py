@@ -65,23 +65,14 @@ class Pace:
         return left_out + 1
 
     @property
-    def pause(self) -> int:
-        """Steps to leave out before the next measurement, for those who count them themselves."""
-        return self._countdown
-
-    @property
     def ahead(self) -> int:
-        """Questions whose answer is no, that are still to come."""
+        """Questions whose answer is no, that are still to come, for those who count them themselves."""
         return max(0, self._countdown)
 
     def pass_over(self, steps: int) -> None:
         """So many of them needn't be asked, but count."""
         self._countdown -= steps
         self._steps += steps
-
-    def waits(self) -> bool:
-        """Whether nothing is to be measured before the next question; doesn't count as one."""
-        return self._countdown > 0
 
     def spent(self, seconds: float, step_seconds: float) -> None:
         """A measurement took ``seconds``; steps take ``step_seconds``. The next is due when that is paid for."""

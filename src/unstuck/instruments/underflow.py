@@ -19,9 +19,6 @@ __all__ = ["LOOKS", "ZEROS", "Underflow", "computed_in_float16", "share_of_zeros
 LOOKS = (6, 24, 256, 2048, 16384)
 """Steps that are looked at; the first two while every moment of a step is kept."""
 
-_NEVER = 1 << 40
-"""Steps of no run."""
-
 _NODES = 4096
 """Operations of a graph that are looked at."""
 
@@ -56,7 +53,7 @@ class Underflow:
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
         step = self._guard.steps
         if step not in LOOKS:
-            self.rest.begin(min((look - step for look in LOOKS if look > step), default=_NEVER))
+            self.rest.begin(min((look - step for look in LOOKS if look > step), default=None))
         if step not in LOOKS or self._scales or self._looked == step or isinstance(optimizer, torch.optim.LBFGS):
             return
         self._looked = step

@@ -29,9 +29,6 @@ _MOST_STEPS = 6
 _CHECKUPS = (10, 50, 200, 1000, 5000, 20_000, 100_000)
 """Steps before which one more pass is traced."""
 
-_NEVER = 1 << 40
-"""Steps of no run."""
-
 _OF_A_STEP = (
     "batch_drawn",
     "forward_begins",
@@ -158,7 +155,7 @@ class FirstSteps:
         if not self._open and self._done:
             # the step before the next checkup is the next that matters
             left = [step - self._guard.steps - 2 for step in _CHECKUPS[self._checkup :]]
-            self.rest.begin(left[0] if left else _NEVER)
+            self.rest.begin(left[0] if left else None)
 
     def compile_begins(self) -> None:
         self.leave()

@@ -73,10 +73,10 @@ class Rest:
         self.until = 0
         self._bus: Bus | None = None
 
-    def begin(self, steps: int) -> None:
-        """Leave out so many steps from now on, or what is left of the present one and the rest of them."""
-        if self._bus is not None and steps > 0:
-            self.until = self._bus.steps + steps
+    def begin(self, steps: int | None = None) -> None:
+        """Leave out so many steps from now on, with the present one if it has begun; None: all until :meth:`end`."""
+        if self._bus is not None and (steps is None or steps > 0):
+            self.until = sys.maxsize if steps is None else self._bus.steps + steps
             self._bus.rests_changed()
 
     def end(self) -> None:

@@ -363,7 +363,7 @@ class NonfiniteWatcher:
         begin = time.perf_counter()
         finite = self._sweep.gradients_finite()
         self._gradient_pace.spent(time.perf_counter() - begin, self._step_seconds)
-        self._until_gradients = self._gradient_pace.pause
+        self._until_gradients = self._gradient_pace.ahead
         unseen = 0 if self._swept_at < 0 else max(0, self._steps - self._swept_at - 1)
         self._swept_at = self._steps
         suspect = self._suspect
@@ -402,7 +402,7 @@ class NonfiniteWatcher:
         weights = self._sweep.values_finite() or not self._weights_are_bad()
         state = all_finite(_state_of(optimizer))
         self._state_pace.spent(time.perf_counter() - begin, self._step_seconds)
-        self._until_state = self._state_pace.pause
+        self._until_state = self._state_pace.ahead
         if weights and state:
             return
         seen = self._swept_at == self._steps - 1

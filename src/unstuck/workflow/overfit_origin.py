@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from unstuck.diagnosis.remedies import advise
-from unstuck.findings import Finding, Severity, Where
+from unstuck.diagnosis.incidents import origin_finding
+from unstuck.findings import Finding, Severity
+from unstuck.measure import rng
 from unstuck.measure.finiteness import Sweep, all_finite
 from unstuck.record.origin import Origin
 from unstuck.session.session import Session
@@ -26,7 +27,7 @@ __all__ = ["StepTracer", "with_origin"]
 class StepTracer:
     """Runs the passes of a trial; the first whose loss or gradients aren't finite is run again before its step.
 
-    Its weights are still there then, and its batch and torch's random states are given to it a second time. What the
+    Its weights are still there then, and its batch and random states are given to it a second time. What the
     user's code counts for itself has moved on, so that a value that isn't bad any more has no origin.
 
     Args:
@@ -42,15 +43,14 @@ class StepTracer:
         self._model = model
         self._run = run
         self._sweep = Sweep(list(model.parameters()))
-        self._states: tuple[torch.Tensor, list[torch.Tensor] | None] | None = None
+        self._states: rng.RandomState | None = None
         self._passes = 0
         self._done = False
 
     def run(self, model: torch.nn.Module, batch: Any) -> Passed:
         """The pass of one batch; its random states are kept until the next."""
         if not self._done:
-            cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-            self._states = torch.get_rng_state(), cuda
+            self._states = rng.capture()
             self._passes += 1
         return self._run(model, batch)
 
@@ -70,7 +70,7 @@ class StepTracer:
         finally:
             for item, gradient in zip(parameters, gradients, strict=True):
                 item.grad = gradient
-        self.finding = None if origin is None else _finding(origin, self._passes - 1)
+        self.finding = None if origin is None else origin_finding(origin, self._passes - 1)
 
     def _traced(self, batch: Any, parameters: Sequence[torch.Tensor]) -> Origin | None:
         lazy = any(map(is_lazy, parameters))
@@ -82,33 +82,11 @@ class StepTracer:
             warnings.simplefilter("ignore")  # what the pass warns of has been told by the pass itself
             stack.enter_context(torch.enable_grad())
             assert self._states is not None
-            torch.set_rng_state(self._states[0])
-            if self._states[1] is not None:
-                torch.cuda.set_rng_state_all(self._states[1])
+            rng.restore(self._states)
             with trace:
                 loss = self._run(self._model, batch).loss
                 loss.backward()
             return trace.origin_of(loss) or trace.origin_of_gradient(*parameters)
-
-
-def _finding(origin: Origin, step: int) -> Finding:
-    advice = advise(origin)
-    last = origin.chain[-1] if origin.chain else None
-    return Finding(
-        code="data.nonfinite-input" if origin.leaf == "batch" else f"numerics.nonfinite-{origin.phase}",
-        severity=Severity.ERROR,
-        summary=advice.summary,
-        where=Where(
-            file=last.file if last else None,
-            line=last.line if last else None,
-            step=step,
-            sample=origin.sample,
-            module=origin.module,
-            op=origin.op,
-            chain=origin.chain,
-        ),
-        remedy=advice.remedy,
-    )
 
 
 def with_origin(findings: Sequence[Finding], traced: Finding | None) -> tuple[Finding, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from unstuck.instruments.drawn_indices import plain_indices
 from unstuck.trainer.data.loaders import with_batch_sampler, with_sampler
 
 __all__ = ["PassIndices", "RecordedDraws", "recording_indices"]
@@ -110,6 +111,4 @@ class PassIndices:
         place = batch_idx - (self._count - len(self._draws))
         if not 0 <= place < len(self._draws):
             return None
-        draw = self._draws[place]
-        draw = list(draw) if isinstance(draw, (list, tuple)) else [draw]
-        return draw if all(isinstance(item, int) for item in draw) else None
+        return plain_indices(self._draws[place])

@@ -9,8 +9,8 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from unstuck.callbacks.callback import Callback
-from unstuck.diagnosis.remedies import advise
-from unstuck.findings import Finding, Severity, Where
+from unstuck.diagnosis.incidents import origin_finding
+from unstuck.findings import Finding
 from unstuck.trainer.data.transfer import move_data_to_device
 from unstuck.trials.tracing import OpTrace
 
@@ -95,21 +95,4 @@ class TracedStep(Callback):
         origin = trace.origin_of(*self._losses) or trace.origin_of_gradient(*parameters)
         if origin is None:
             return
-        advice = advise(origin)
-        last = origin.chain[-1] if origin.chain else None
-        self.finding = Finding(
-            code="data.nonfinite-input" if origin.leaf == "batch" else f"numerics.nonfinite-{origin.phase}",
-            severity=Severity.ERROR,
-            summary=advice.summary,
-            where=Where(
-                file=last.file if last else None,
-                line=last.line if last else None,
-                step=self._step,
-                batch=self._batch,
-                sample=origin.sample,
-                module=origin.module,
-                op=origin.op,
-                chain=origin.chain,
-            ),
-            remedy=advice.remedy,
-        )
+        self.finding = origin_finding(origin, self._step, self._batch)
