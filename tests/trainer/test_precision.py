@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,13 @@ def test_names_and_aliases(given: Any, name: str) -> None:
 def test_short_names_of_16_bits_are_told_to_be_mixed(given: Any, name: str) -> None:
     with pytest.warns(UserWarning, match=name):
         assert select_precision(given, "cpu").precision == name
+
+
+def test_the_line_that_makes_the_trainer_is_shown_with_it() -> None:
+    line = sys._getframe().f_lineno + 2
+    with pytest.warns(UserWarning, match="16-mixed") as told:
+        unstuck.Trainer(precision=16, accelerator="cpu", logger=False, enable_checkpointing=False)
+    assert (told[0].filename, told[0].lineno) == (__file__, line)
 
 
 def test_whole_formats_cast_module_batches_and_new_tensors(tmp_path: Path) -> None:

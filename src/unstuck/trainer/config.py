@@ -9,25 +9,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from unstuck.errors import MisconfigurationException, NameClashError
+from unstuck.errors import MisconfigurationException
 from unstuck.trainer.checkpoints.files import is_remote, local_path
-from unstuck.trainer.hooks import is_overridden
 
 __all__ = [
     "LoopBounds",
+    "as_list",
     "check_barebones",
-    "check_callbacks",
     "check_clipping",
+    "check_count",
     "check_on_nonfinite",
-    "check_state_keys",
-    "checkpoints_last",
+    "expand_root_dir",
     "parse_accumulation",
     "parse_detect_anomaly",
     "parse_duration",
     "parse_loop_bounds",
     "parse_max_time",
     "refuse_unbuilt",
-    "saves_checkpoints",
 ]
 
 CLIP_ALGORITHMS = ("norm", "value")
@@ -250,52 +248,6 @@ def refuse_unbuilt(
         )
     for plugin in plugins:
         raise MisconfigurationException(f"`Trainer(plugins=...)` takes a Precision so far; {plugin!r} isn't available.")
-
-
-def check_callbacks(callbacks: list[Any], origin: str) -> None:
-    """Checks that each is a callback, of this package or of the real Lightning.
-
-    Args:
-        callbacks: the callbacks.
-        origin: where they were given, for the error.
-
-    Raises:
-        TypeError: something else among them, such as a class in place of an instance.
-    """
-    for callback in callbacks:
-        if isinstance(callback, type):
-            raise TypeError(f"{origin} has the class {callback.__name__} itself; make an object of it.")
-        if not any(cls.__name__ == "Callback" for cls in type(callback).__mro__):
-            raise TypeError(f"{origin} has {callback!r}, which is no `Callback`.")
-
-
-def check_state_keys(callbacks: list[Any]) -> None:
-    """Checks that the states of callbacks can be told apart in a checkpoint.
-
-    Raises:
-        NameClashError: two that have a state have the same key.
-    """
-    seen = set()
-    for callback in callbacks:
-        if not is_overridden("state_dict", callback):
-            continue
-        if callback.state_key in seen:
-            raise NameClashError(
-                f"Two callbacks would save their state under the key {callback.state_key!r}. Give them other arguments,"
-                f" or override `{type(callback).__name__}.state_key` with what tells them apart."
-            )
-        seen.add(callback.state_key)
-
-
-def checkpoints_last(callbacks: list[Any]) -> list[Any]:
-    """Callbacks that save what others change come after them."""
-
-    return sorted(callbacks, key=saves_checkpoints)
-
-
-def saves_checkpoints(callback: Any) -> bool:
-    """Whether a callback saves checkpoints, by its class, of this package or of the real Lightning."""
-    return any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__)
 
 
 def as_list(value: Any) -> list[Any]:

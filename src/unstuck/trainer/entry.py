@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from unstuck.callbacks.collection import check_callbacks, check_state_keys, checkpoints_last
 from unstuck.errors import NameClashError, NonFiniteError
 from unstuck.messages import rank_zero_info
 from unstuck.trainer.checkpoints.learning import learning_of
 from unstuck.trainer.checkpoints.restore import restore_states, restore_training
-from unstuck.trainer.config import check_callbacks, check_state_keys, checkpoints_last
 from unstuck.trainer.debugging import watched
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
 from unstuck.trainer.interrupts import TerminationRequested

@@ -9,56 +9,38 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch.optim import Optimizer
 
-from unstuck.callbacks import Callback, ModelCheckpoint, OverfitVerdict, RichModelSummary, RichProgressBar
+from unstuck.callbacks import Callback
+from unstuck.callbacks.defaults import configure_callbacks
 from unstuck.errors import MisconfigurationException
 from unstuck.loggers import DummyLogger, Logger, configure_loggers
-from unstuck.messages import rank_zero_info, rank_zero_warn, show_messages
-from unstuck.profilers import PassThroughProfiler, configure_profiler
+from unstuck.messages import rank_zero_warn, show_messages
 from unstuck.strategies import SingleDeviceStrategy
 from unstuck.trainer.accelerators import select_device
-from unstuck.trainer.bridge import LogConnector, LoopView, PredictView, ResultsBridge
 from unstuck.trainer.checkpoints.content import build_checkpoint
 from unstuck.trainer.checkpoints.files import save_file
 from unstuck.trainer.checkpoints.finite import keep_finite
 from unstuck.trainer.checkpoints.paths import select_path
-from unstuck.trainer.config import (
-    as_list,
-    check_barebones,
-    check_callbacks,
-    check_clipping,
-    check_count,
-    check_on_nonfinite,
-    check_state_keys,
-    checkpoints_last,
-    expand_root_dir,
-    parse_accumulation,
-    parse_detect_anomaly,
-    parse_loop_bounds,
-    parse_max_time,
-    refuse_unbuilt,
-)
-from unstuck.trainer.data.limits import Overfit, parse_batch_limits, parse_check_val_every_n_epoch
-from unstuck.trainer.data.loaders import find_source
+from unstuck.trainer.config import as_list, check_barebones, expand_root_dir, refuse_unbuilt
+from unstuck.trainer.data.limits import Overfit
 from unstuck.trainer.entry import execute
 from unstuck.trainer.hooks import is_overridden
 from unstuck.trainer.interrupts import SignalGuard
-from unstuck.trainer.loops.fit import estimate_stepping_batches
-from unstuck.trainer.precision import Precision, select_precision
+from unstuck.trainer.precision import Precision, configure_precision
+from unstuck.trainer.properties import TrainerProperties
 from unstuck.trainer.reproducibility import apply_benchmark, apply_determinism
 from unstuck.trainer.results import Logbook
-from unstuck.trainer.run import Run, StageData
-from unstuck.trainer.settings import Settings
+from unstuck.trainer.run import Run
+from unstuck.trainer.settings import announce, read_settings
+from unstuck.trainer.starting import check_module, find_data, refuse_both, separate_datamodule
 from unstuck.trainer.state import Place, Progress, RunningStage, TrainerFn, TrainerState, TrainerStatus
 
 __all__ = ["Trainer"]
 
 Interval = int | float | str | timedelta | dict[str, int]
-_BATCHES_DEFAULT = 50
 
 
-class Trainer:
+class Trainer(TrainerProperties):
     """Trains, validates, tests and predicts with a :class:`~unstuck.trainer.module.LightningModule`.
 
     Keywords, defaults, hooks and their order are those of Lightning 2.x. What isn't built is refused, never ignored.
@@ -188,17 +170,19 @@ class Trainer:
             )
             logger, enable_progress_bar, log_every_n_steps, num_sanity_val_steps = False, False, 0, 0
             enable_model_summary = enable_checkpointing = False
-        other_plugins = [plugin for plugin in as_list(plugins) if not isinstance(plugin, Precision)]
         refuse_unbuilt(
             strategy=strategy,
             num_nodes=num_nodes,
-            plugins=other_plugins,
+            plugins=[plugin for plugin in as_list(plugins) if not isinstance(plugin, Precision)],
             sync_batchnorm=sync_batchnorm,
             model_registry=model_registry,
         )
-        check_count("log_every_n_steps", log_every_n_steps, optional=True)
-        check_count("reload_dataloaders_every_n_epochs", reload_dataloaders_every_n_epochs)
-        limits = parse_batch_limits(
+        self._settings = read_settings(
+            min_epochs=min_epochs,
+            max_epochs=max_epochs,
+            min_steps=min_steps,
+            max_steps=max_steps,
+            max_time=max_time,
             limit_train_batches=limit_train_batches,
             limit_val_batches=limit_val_batches,
             limit_test_batches=limit_test_batches,
@@ -208,49 +192,27 @@ class Trainer:
             check_val_every_n_epoch=check_val_every_n_epoch,
             num_sanity_val_steps=num_sanity_val_steps,
             fast_dev_run=fast_dev_run,
-        )
-        every_n_epochs = parse_check_val_every_n_epoch(check_val_every_n_epoch)
-        if limits.fast_dev_run:
-            max_epochs, max_steps, every_n_epochs = 1, limits.fast_dev_run, 1
-        duration = parse_max_time(max_time)
-        bounds = parse_loop_bounds(min_epochs, max_epochs, min_steps, max_steps, duration is not None)
-        clip_algorithm = check_clipping(gradient_clip_val, gradient_clip_algorithm)
-
-        self._strategy = strategy if isinstance(strategy, SingleDeviceStrategy) else None
-        device = self._strategy.root_device if self._strategy is not None else select_device(accelerator, devices)
-        if self._strategy is None:
-            self._strategy = SingleDeviceStrategy(device)
-        own_precision = [plugin for plugin in as_list(plugins) if isinstance(plugin, Precision)]
-        if own_precision and precision is not None:
-            raise MisconfigurationException(
-                f"`Trainer(precision={precision!r}, plugins=...)`: both say which precision; leave one of them out."
-            )
-        if len(own_precision) > 1:
-            raise MisconfigurationException("`Trainer(plugins=...)` has more than one precision.")
-        self._precision = own_precision[0] if own_precision else select_precision(precision, device.type)
-        self._strategy.precision_plugin = self._precision
-
-        self._settings = Settings(
-            bounds=bounds,
-            max_time=duration,
-            limits=limits,
-            check_val_every_n_epoch=every_n_epochs,
             reload_dataloaders_every_n_epochs=reload_dataloaders_every_n_epochs,
-            log_every_n_steps=_BATCHES_DEFAULT if log_every_n_steps is None else log_every_n_steps,
-            accumulate_grad_batches=parse_accumulation(accumulate_grad_batches),
+            log_every_n_steps=log_every_n_steps,
+            accumulate_grad_batches=accumulate_grad_batches,
             gradient_clip_val=gradient_clip_val,
-            gradient_clip_algorithm=clip_algorithm,
+            gradient_clip_algorithm=gradient_clip_algorithm,
             inference_mode=inference_mode,
-            detect_anomaly=parse_detect_anomaly(detect_anomaly),
-            on_nonfinite=check_on_nonfinite(on_nonfinite, barebones),
+            detect_anomaly=detect_anomaly,
+            on_nonfinite=on_nonfinite,
             barebones=barebones,
             use_distributed_sampler=use_distributed_sampler,
             isolate_validation=isolate_validation,
             enable_autolog_hparams=enable_autolog_hparams,
         )
+        if not isinstance(strategy, SingleDeviceStrategy):
+            strategy = SingleDeviceStrategy(select_device(accelerator, devices))
+        self._strategy = strategy
+        self._precision = configure_precision(precision, as_list(plugins), strategy.root_device.type)
+        self._strategy.precision_plugin = self._precision
         self._default_root_dir = expand_root_dir(default_root_dir)
         loggers = configure_loggers(True if logger is None else logger, self._default_root_dir)
-        if limits.fast_dev_run and loggers:
+        if self._settings.limits.fast_dev_run and loggers:
             # Code that writes to `self.logger.experiment` finds something that takes it.
             loggers = [DummyLogger()]
         self.state = TrainerState()
@@ -258,87 +220,21 @@ class Trainer:
         self._logbook = Logbook(loggers, self._settings.log_every_n_steps)
         self._signals = SignalGuard()
         self.profiler = profiler
-        self.callbacks: list[Any] = as_list(callbacks)
-        check_callbacks(self.callbacks, "`Trainer(callbacks=...)`")
-        check_state_keys(self.callbacks)
-        self._add_checkpoint_callback(enable_checkpointing)
-        self._add_progress_bar(enable_progress_bar)
-        self._add_model_summary(enable_model_summary)
-        self._add_overfit_verdict()
-        self.callbacks = checkpoints_last(self.callbacks)
+        self.callbacks = configure_callbacks(
+            as_list(callbacks),
+            enable_checkpointing=enable_checkpointing,
+            enable_progress_bar=enable_progress_bar,
+            enable_model_summary=enable_model_summary,
+            judge_overfit=self._settings.limits.overfit is not None and not barebones,
+        )
         self.ckpt_path: str | None = None
         """The checkpoint that the newest run began from, None without one."""
-        self._run: Run | None = None
+        self._run = None
         self._said: set[str] = set()
         self._deterministic, self._benchmark = deterministic, benchmark
         apply_determinism(deterministic)
         apply_benchmark(benchmark, deterministic)
-        self._announce()
-
-    def _add_checkpoint_callback(self, enable_checkpointing: bool | None) -> None:
-        own = self.checkpoint_callbacks
-        if own and enable_checkpointing is False:
-            raise MisconfigurationException(
-                f"`enable_checkpointing=False` contradicts the {type(own[0]).__name__} in `callbacks`; leave one of"
-                " them out."
-            )
-        if not own and enable_checkpointing is not False:
-            self.callbacks.append(ModelCheckpoint())
-
-    def _add_progress_bar(self, enable_progress_bar: bool | None) -> None:
-        own = _named(self.callbacks, "ProgressBar")
-        if len(own) > 1:
-            raise MisconfigurationException("The Trainer shows one progress bar; `callbacks` has several.")
-        if own and enable_progress_bar is False:
-            raise MisconfigurationException(
-                f"`enable_progress_bar=False` contradicts the {type(own[0]).__name__} in `callbacks`; leave one of"
-                " them out."
-            )
-        if not own and enable_progress_bar is not False:
-            self.callbacks.append(RichProgressBar())
-
-    def _add_model_summary(self, enable_model_summary: bool | None) -> None:
-        own = _named(self.callbacks, "ModelSummary")
-        if own and enable_model_summary is False:
-            raise MisconfigurationException(
-                f"`enable_model_summary=False` contradicts the {type(own[0]).__name__} in `callbacks`; leave one of"
-                " them out."
-            )
-        if not own and enable_model_summary is not False:
-            self.callbacks.append(RichModelSummary())
-
-    def _add_overfit_verdict(self) -> None:
-        wanted = self._settings.limits.overfit is not None and not self._settings.barebones
-        if wanted and not _named(self.callbacks, "OverfitVerdict"):
-            self.callbacks.append(OverfitVerdict())
-
-    def _announce(self) -> None:
-        """Tells what was read in which way and what is off."""
-        settings = self._settings
-        for note in settings.limits.notes:
-            rank_zero_info(note)
-        if settings.limits.overfit is not None and settings.reload_dataloaders_every_n_epochs:
-            rank_zero_info(
-                "`overfit_batches` keeps its batches over all epochs, so `reload_dataloaders_every_n_epochs` is off."
-            )
-        if settings.barebones:
-            rank_zero_info(
-                "`Trainer(barebones=True)`: checkpoints, loggers, `self.log`, progress bar, model summary, sanity"
-                " check, anomaly"
-                " detection and profiler are off."
-            )
-        elif settings.limits.fast_dev_run:
-            rank_zero_info(
-                f"`Trainer(fast_dev_run={settings.limits.fast_dev_run})`: one epoch of at most so many batches for"
-                " each loop and a validation at its end, whatever lengths, limits and intervals are set. Off: loggers,"
-                " checkpoints, early stopping, the sanity check."
-            )
-        if settings.detect_anomaly is True:
-            rank_zero_info(
-                "`Trainer(detect_anomaly=True)`: torch records the forward pass to explain NaN in backward, which"
-                " makes training"
-                " several times slower. Switch it off when you have found it."
-            )
+        announce(self._settings)
 
     # Running.
 
@@ -368,9 +264,8 @@ class Trainer:
             FileNotFoundError: there is no such checkpoint.
             CheckpointError: the checkpoint is damaged, or can't be resumed.
         """
-        if _is_datamodule(train_dataloaders):
-            train_dataloaders, datamodule = None, train_dataloaders
-        _refuse_both(datamodule, "fit", train_dataloaders=train_dataloaders, val_dataloaders=val_dataloaders)
+        train_dataloaders, datamodule = separate_datamodule(train_dataloaders, datamodule)
+        refuse_both(datamodule, "fit", train_dataloaders=train_dataloaders, val_dataloaders=val_dataloaders)
         run = self._begin(TrainerFn.FITTING, model, datamodule, train=train_dataloaders, val=val_dataloaders)
         self._select_checkpoint(run, ckpt_path, True, weights_only)
         self._progress.place = Place.BETWEEN
@@ -441,9 +336,8 @@ class Trainer:
         Returns:
             The answer to each batch; with several loaders a list of these for each; None if they aren't collected.
         """
-        if _is_datamodule(dataloaders):
-            dataloaders, datamodule = None, dataloaders
-        _refuse_both(datamodule, "predict", dataloaders=dataloaders)
+        dataloaders, datamodule = separate_datamodule(dataloaders, datamodule)
+        refuse_both(datamodule, "predict", dataloaders=dataloaders)
         run = self._begin(TrainerFn.PREDICTING, model, datamodule, predict=dataloaders)
         self._select_checkpoint(run, ckpt_path, model is not None, weights_only)
         run.return_predictions = return_predictions is not False
@@ -460,9 +354,8 @@ class Trainer:
         datamodule: Any,
         weights_only: bool | None,
     ) -> list[dict[str, float]]:
-        if _is_datamodule(dataloaders):
-            dataloaders, datamodule = None, dataloaders
-        _refuse_both(datamodule, fn.value, dataloaders=dataloaders)
+        dataloaders, datamodule = separate_datamodule(dataloaders, datamodule)
+        refuse_both(datamodule, fn.value, dataloaders=dataloaders)
         stage = {"val" if fn == TrainerFn.VALIDATING else "test": dataloaders}
         run = self._begin(fn, model, datamodule, **stage)
         self._select_checkpoint(run, ckpt_path, model is not None, weights_only)
@@ -489,9 +382,8 @@ class Trainer:
             model = self.lightning_module
             if model is None:
                 raise TypeError(f"`Trainer.{fn.value}()` needs a module when there was no run before.")
-        model = _check_module(model, fn.value)
+        model = check_module(model, fn.value)
         before = self._run
-        assert self._strategy is not None
         self._strategy.model = model
         self.state.fn, self.state.status = fn, TrainerStatus.RUNNING
         self.state.stage = {
@@ -515,11 +407,7 @@ class Trainer:
 
     def _new_run(self, model: Any, datamodule: Any, given: dict[str, Any]) -> Run:
         """The parts of this Trainer with a module and its data; ``given`` has the loaders that were passed."""
-        sources = {
-            stage: find_source(f"{stage}_dataloader", given.get(stage), datamodule, model)
-            for stage in ("train", "val", "test", "predict")
-        }
-        assert self._strategy is not None
+        data = find_data(given, datamodule, model)
         return Run(
             trainer=self,
             module=model,
@@ -532,10 +420,10 @@ class Trainer:
             logbook=self._logbook,
             signals=self._signals,
             profiler=self.active_profiler,
-            train=StageData(sources["train"]),
-            val=StageData(sources["val"]),
-            test=StageData(sources["test"]),
-            predict=StageData(sources["predict"]),
+            train=data["train"],
+            val=data["val"],
+            test=data["test"],
+            predict=data["predict"],
         )
 
     def print(self, *args: Any, **kwargs: Any) -> None:
@@ -584,517 +472,11 @@ class Trainer:
         with self.strategy.root_device, self._precision.init_context():
             yield
 
-    # Where and how.
-
-    @property
-    def strategy(self) -> SingleDeviceStrategy:
-        """Where the run computes."""
-        assert self._strategy is not None
-        return self._strategy
-
-    @property
-    def accelerator(self) -> str:
-        """The kind of device: "cpu", "cuda" or "mps"."""
-        return self.strategy.root_device.type
-
-    @property
-    def precision(self) -> str:
-        """The name of the precision."""
-        return self._precision.precision
-
-    @property
-    def precision_plugin(self) -> Precision:
-        """The precision."""
-        return self._precision
-
-    @property
-    def scaler(self) -> Any:
-        """The gradient scaler of "16-mixed", else None."""
-        return self._precision.scaler
-
-    @property
-    def global_rank(self) -> int:
-        """The index of this process over all machines."""
-        return self.strategy.global_rank
-
-    @property
-    def local_rank(self) -> int:
-        """The index of this process on its machine."""
-        return self.strategy.local_rank
-
-    @property
-    def node_rank(self) -> int:
-        """The index of this machine."""
-        return self.strategy.node_rank
-
-    @property
-    def world_size(self) -> int:
-        """The number of processes."""
-        return self.strategy.world_size
-
-    @property
-    def num_nodes(self) -> int:
-        """The number of machines."""
-        return self.strategy.num_nodes
-
-    @property
-    def device_ids(self) -> list[int]:
-        """The indices of the devices in use."""
-        return [self.strategy.root_device.index or 0]
-
-    @property
-    def num_devices(self) -> int:
-        """How many devices this machine uses."""
-        return len(self.device_ids)
-
-    @property
-    def is_global_zero(self) -> bool:
-        """Whether this is the first process."""
-        return self.strategy.is_global_zero
-
-    @property
-    def distributed_sampler_kwargs(self) -> dict[str, Any] | None:
-        """Arguments for a distributed sampler; None with one process."""
-        return None
-
-    @property
-    def lightning_module(self) -> Any:
-        """The module of the run, None before the first."""
-        return self.strategy.model
-
-    @property
-    def model(self) -> Any:
-        """The module as it is run, maybe wrapped."""
-        return self.strategy.model
-
-    @property
-    def datamodule(self) -> Any:
-        """The data module of the run, None without one."""
-        return None if self._run is None else self._run.datamodule
-
-    @property
-    def optimizers(self) -> list[Optimizer]:
-        """The optimisers of the fit."""
-        return self.strategy.optimizers
-
-    @optimizers.setter
-    def optimizers(self, optimizers: list[Optimizer]) -> None:
-        self.strategy.optimizers = optimizers
-
-    @property
-    def lr_scheduler_configs(self) -> list[Any]:
-        """The schedulers of the fit, with their configuration."""
-        return self.strategy.lr_scheduler_configs
-
-    @property
-    def default_root_dir(self) -> str:
-        """Where loggers write by default."""
-        return self._default_root_dir
-
-    # Keywords, as they were read.
-
-    @property
-    def max_epochs(self) -> int:
-        """Epochs at most; -1: without end."""
-        return self._settings.bounds.max_epochs
-
-    @property
-    def min_epochs(self) -> int | None:
-        """Epochs at least."""
-        return self._settings.bounds.min_epochs
-
-    @property
-    def max_steps(self) -> int:
-        """Optimiser steps at most; -1: without end."""
-        return self._settings.bounds.max_steps
-
-    @property
-    def min_steps(self) -> int | None:
-        """Optimiser steps at least."""
-        return self._settings.bounds.min_steps
-
-    @property
-    def limit_train_batches(self) -> int | float:
-        """Training batches per epoch, as number or fraction."""
-        return self._settings.limits.train
-
-    @property
-    def limit_val_batches(self) -> int | float:
-        """Batches of each validation loader."""
-        return self._settings.limits.val
-
-    @property
-    def limit_test_batches(self) -> int | float:
-        """Batches of each test loader."""
-        return self._settings.limits.test
-
-    @property
-    def limit_predict_batches(self) -> int | float:
-        """Batches of each loader to predict on."""
-        return self._settings.limits.predict
-
-    @property
-    def overfit_batches(self) -> int | float:
-        """Batches to overfit on, 0.0 when that is off."""
-        overfit = self._settings.limits.overfit
-        return 0.0 if overfit is None else overfit.batches
-
-    @property
-    def fast_dev_run(self) -> bool | int:
-        """Batches of a dry run, False when it is off."""
-        batches = self._settings.limits.fast_dev_run
-        return batches if batches > 1 else batches == 1
-
-    @property
-    def num_sanity_val_steps(self) -> int | float:
-        """Validation batches before the training."""
-        return self._settings.limits.sanity
-
-    @property
-    def val_check_interval(self) -> int | float | timedelta:
-        """How often a fit validates within an epoch."""
-        return self._settings.limits.val_check_interval
-
-    @property
-    def val_check_batch(self) -> int | float | None:
-        """The same in training batches; None: by time, or not known yet."""
-        return None if self._run is None else self._run.val_check_batches
-
-    @property
-    def check_val_every_n_epoch(self) -> int | None:
-        """In which epochs a fit validates."""
-        return self._settings.check_val_every_n_epoch
-
-    @property
-    def reload_dataloaders_every_n_epochs(self) -> int:
-        """After how many epochs loaders are asked for anew."""
-        return self._settings.reload_dataloaders_every_n_epochs
-
-    @property
-    def log_every_n_steps(self) -> int:
-        """How often step values go to the loggers."""
-        return self._settings.log_every_n_steps
-
-    @property
-    def accumulate_grad_batches(self) -> int:
-        """Batches per optimiser step."""
-        return self._settings.accumulate_grad_batches
-
-    @accumulate_grad_batches.setter
-    def accumulate_grad_batches(self, batches: int) -> None:
-        self._settings.accumulate_grad_batches = parse_accumulation(batches)
-
-    @property
-    def gradient_clip_val(self) -> float | None:
-        """Where gradients are clipped."""
-        return self._settings.gradient_clip_val
-
-    @property
-    def gradient_clip_algorithm(self) -> str | None:
-        """How gradients are clipped."""
-        return self._settings.gradient_clip_algorithm
-
-    @property
-    def barebones(self) -> bool:
-        """Whether everything that costs time in a step is off."""
-        return self._settings.barebones
-
-    @property
-    def enable_validation(self) -> bool:
-        """Whether a fit validates."""
-        return self._run is not None and self._run.validates
-
-    # Where the run stands.
-
-    @property
-    def global_step(self) -> int:
-        """Optimiser steps so far, over all optimisers and epochs."""
-        return self._progress.global_step
-
-    @property
-    def current_epoch(self) -> int:
-        """The epoch, counted on after the hooks at its end."""
-        return self._progress.current_epoch
-
-    @property
-    def is_last_batch(self) -> bool:
-        """Whether the current training batch is the last of its epoch."""
-        return self._progress.is_last_batch
-
-    @property
-    def validation_follows(self) -> bool:
-        """Whether a validation comes after this batch, in the hooks of callbacks that save at its end."""
-        return self._progress.validation_follows
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether the fit was asked to end. Set it to ask."""
-        return self._progress.should_stop
-
-    @should_stop.setter
-    def should_stop(self, should_stop: bool) -> None:
-        self._progress.should_stop = should_stop
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the last run was ended by an exception."""
-        return self.state.status == TrainerStatus.INTERRUPTED
-
-    @property
-    def received_sigterm(self) -> bool:
-        """Whether SIGTERM has arrived."""
-        return self._signals.received_sigterm
-
-    @property
-    def training(self) -> bool:
-        """Whether a training batch, or a hook of the training, runs."""
-        return self.state.stage == RunningStage.TRAINING
-
-    @property
-    def validating(self) -> bool:
-        """Whether a validation runs (the sanity check apart)."""
-        return self.state.stage == RunningStage.VALIDATING
-
-    @property
-    def testing(self) -> bool:
-        """Whether a test runs."""
-        return self.state.stage == RunningStage.TESTING
-
-    @property
-    def predicting(self) -> bool:
-        """Whether a prediction runs."""
-        return self.state.stage == RunningStage.PREDICTING
-
-    @property
-    def sanity_checking(self) -> bool:
-        """Whether the validation before the training runs."""
-        return self.state.stage == RunningStage.SANITY_CHECKING
-
-    @property
-    def evaluating(self) -> bool:
-        """Whether a validation or test runs."""
-        return self.state.stage is not None and self.state.stage.evaluating
-
-    @property
-    def estimated_stepping_batches(self) -> int | float:
-        """Optimiser steps that the fit will make at most; it may load the training data to know."""
-        if self._run is None:
-            raise MisconfigurationException("`estimated_stepping_batches` is known only during a fit.")
-        return estimate_stepping_batches(self._run)
-
-    # Data.
-
-    @property
-    def num_training_batches(self) -> int | float:
-        """Training batches of an epoch, infinite if unknown."""
-        return self._progress.num_training_batches
-
-    @property
-    def num_sanity_val_batches(self) -> list[int | float]:
-        """Batches of each loader in the sanity check."""
-        return [min(self.num_sanity_val_steps, batches) for batches in self.num_val_batches]
-
-    @property
-    def num_val_batches(self) -> list[int | float]:
-        """Batches of each validation loader."""
-        return [] if self._run is None else self._run.val.max_batches
-
-    @property
-    def num_test_batches(self) -> list[int | float]:
-        """Batches of each test loader."""
-        return [] if self._run is None else self._run.test.max_batches
-
-    @property
-    def num_predict_batches(self) -> list[int | float]:
-        """Batches of each loader to predict on."""
-        return [] if self._run is None else self._run.predict.max_batches
-
-    @property
-    def train_dataloader(self) -> Any:
-        """The training loaders, None before they were asked for."""
-        return _iterables(None if self._run is None else self._run.train)
-
-    @property
-    def val_dataloaders(self) -> Any:
-        """The validation loaders, None before they were asked for."""
-        return _iterables(None if self._run is None else self._run.val)
-
-    @property
-    def test_dataloaders(self) -> Any:
-        """The test loaders, None before they were asked for."""
-        return _iterables(None if self._run is None else self._run.test)
-
-    @property
-    def predict_dataloaders(self) -> Any:
-        """The loaders to predict on, None before they were asked for."""
-        return _iterables(None if self._run is None else self._run.predict)
-
-    # Logging.
-
-    @property
-    def logbook(self) -> Logbook:
-        """What was logged."""
-        return self._logbook
-
-    @property
-    def loggers(self) -> list[Any]:
-        """The loggers."""
-        return self._logbook.loggers
-
-    @loggers.setter
-    def loggers(self, loggers: list[Any] | None) -> None:
-        self._logbook.loggers = list(loggers or ())
-
-    @property
-    def logger(self) -> Any:
-        """The first logger, None without one."""
-        return self.loggers[0] if self.loggers else None
-
-    @logger.setter
-    def logger(self, logger: Any) -> None:
-        self.loggers = [logger] if logger else []
-
-    @property
-    def log_dir(self) -> str | None:
-        """Where the first logger writes, or the default folder without one."""
-        if not self.loggers:
-            return self.default_root_dir
-        first = self.loggers[0]
-        directory: str | None = first.log_dir if hasattr(first, "log_dir") else first.save_dir
-        return directory
-
-    @property
-    def callback_metrics(self) -> dict[str, Any]:
-        """The newest value of everything that was logged."""
-        return self._logbook.callback_metrics
-
-    @property
-    def logged_metrics(self) -> dict[str, Any]:
-        """The newest values for the loggers."""
-        return self._logbook.logged_metrics
-
-    @property
-    def progress_bar_metrics(self) -> dict[str, float]:
-        """The newest values for the progress bar."""
-        return self._logbook.progress_bar_metrics
-
-    # Profiling.
-
-    @property
-    def profiler(self) -> Any:
-        """The profiler; one that does nothing where there is none. It can be set."""
-        return PassThroughProfiler() if self.active_profiler is None else self.active_profiler
-
-    @profiler.setter
-    def profiler(self, profiler: Any) -> None:
-        self.active_profiler = configure_profiler(profiler)
-
-    # Callbacks.
-
-    @property
-    def progress_bar_callback(self) -> Any:
-        """The progress bar, None without one."""
-        return next(iter(_named(self.callbacks, "ProgressBar")), None)
-
-    @property
-    def early_stopping_callbacks(self) -> list[Any]:
-        """The callbacks that stop early."""
-        return _named(self.callbacks, "EarlyStopping")
-
-    @property
-    def early_stopping_callback(self) -> Any:
-        """The first of them, None without one."""
-        return next(iter(self.early_stopping_callbacks), None)
-
-    @property
-    def checkpoint_callbacks(self) -> list[Any]:
-        """The callbacks that save checkpoints."""
-        return _named(self.callbacks, "Checkpoint")
-
-    @property
-    def checkpoint_callback(self) -> Any:
-        """The first of them, None without one."""
-        return next(iter(self.checkpoint_callbacks), None)
-
     def warn_of_barebones_log(self) -> None:
         """Warns, once, that ``self.log`` does nothing with ``barebones=True``."""
         if "barebones log" not in self._said:
             self._said.add("barebones log")
             rank_zero_warn("`self.log()` does nothing with `Trainer(barebones=True)`.", stacklevel=5)
-
-    # What modules and callbacks of the real Lightning ask a Trainer for.
-
-    @property
-    def fit_loop(self) -> LoopView:
-        """The fit's bounds and counters under the names of Lightning's loop objects."""
-        return LoopView(self._progress, self._settings)
-
-    @property
-    def predict_loop(self) -> PredictView:
-        """What a prediction has so far, for whoever writes it."""
-        if self._run is None:
-            raise MisconfigurationException("`predict_loop` is there from the first run on.")
-        return PredictView(self._run)
-
-    @property
-    def prediction_writer_callbacks(self) -> list[Any]:
-        """The callbacks that write predictions."""
-        return _named(self.callbacks, "BasePredictionWriter")
-
-    @property
-    def _results(self) -> ResultsBridge | None:
-        store = self._logbook.store
-        return None if store is None else ResultsBridge(store)
-
-    @property
-    def _logger_connector(self) -> LogConnector:
-        return LogConnector(self._logbook, self._progress)
-
-    @property
-    def _accelerator_connector(self) -> Any:
-        return _ONE_PROCESS
-
-
-class _OneProcess:
-    is_distributed = False
-
-
-_ONE_PROCESS = _OneProcess()
-
-
-def _is_datamodule(value: Any) -> bool:
-    return any(cls.__name__ == "LightningDataModule" for cls in type(value).__mro__)
-
-
-def _refuse_both(datamodule: Any, method: str, **loaders: Any) -> None:
-    given = [name for name, value in loaders.items() if value is not None]
-    if datamodule is not None and given:
-        raise MisconfigurationException(f"`Trainer.{method}` takes `{'`, `'.join(given)}` or `datamodule`, not both.")
-
-
-def _check_module(model: Any, method: str) -> Any:
-    """The module itself; a compiled one is unwrapped, with its steps compiled.
-
-    Raises:
-        TypeError: it is no LightningModule, of this package or the real Lightning.
-    """
-    original = getattr(model, "_orig_mod", None)
-    if original is not None and hasattr(model, "dynamo_ctx"):
-        for name in ("forward", "training_step", "validation_step", "test_step", "predict_step"):
-            if name not in original.__dict__:
-                original.__dict__[name] = model.dynamo_ctx(getattr(original, name))
-        model = original
-    if not any(cls.__name__ == "LightningModule" for cls in type(model).__mro__):
-        raise TypeError(f"`Trainer.{method}` needs a `LightningModule`, got `{type(model).__qualname__}`.")
-    return model
-
-
-def _iterables(data: StageData | None) -> Any:
-    return None if data is None or data.combined is None else data.combined.iterables
-
-
-def _named(callbacks: list[Any], name: str) -> list[Any]:
-    return [callback for callback in callbacks if any(cls.__name__ == name for cls in type(callback).__mro__)]
 
 
 def _to_number(value: Any) -> float:

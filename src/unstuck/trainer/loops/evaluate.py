@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from unstuck.callbacks.collection import saves_checkpoints
 from unstuck.errors import MisconfigurationException
 from unstuck.profilers.actions import profiled, profiled_batches
-from unstuck.trainer.config import saves_checkpoints
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, is_overridden, takes_argument
 from unstuck.trainer.loops.batches import announce_epoch, begin_pass, bind_transfer, load_evaluation
 from unstuck.trainer.loops.modes import EvaluationTraces, capture_modes, restore_modes

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from unstuck.callbacks.collection import saves_checkpoints
 from unstuck.errors import MisconfigurationException
 from unstuck.messages import rank_zero_info, rank_zero_warn
 from unstuck.profilers.actions import profiled, profiled_batches
@@ -21,7 +22,6 @@ from unstuck.trainer.checkpoints.data_position import (
 from unstuck.trainer.checkpoints.metric_states import metric_states, restore_metric_states
 from unstuck.trainer.checkpoints.restore import Resumption, restore_gradients
 from unstuck.trainer.checkpoints.trail import Window, gradients_of, versions_of
-from unstuck.trainer.config import saves_checkpoints
 from unstuck.trainer.data.loaders import generators_of
 from unstuck.trainer.data.seed import isolate_rng
 from unstuck.trainer.hooks import bind_hook, call_hook, call_module_hook, has_own, hook_action, takes_argument

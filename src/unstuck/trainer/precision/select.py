@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
+from unstuck.errors import MisconfigurationException
 from unstuck.trainer.precision.base import Precision
 from unstuck.trainer.precision.mixed import MixedPrecision
 from unstuck.trainer.precision.whole import DoublePrecision, HalfPrecision
 
-__all__ = ["PRECISIONS", "select_precision"]
+__all__ = ["PRECISIONS", "configure_precision", "select_precision"]
 
 PRECISIONS = ("32-true", "64-true", "16-true", "bf16-true", "16-mixed", "bf16-mixed")
 _ALIASES = {"32": "32-true", "64": "64-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+
+
+def configure_precision(precision: str | int | None, plugins: list[Any], device_type: str) -> Precision:
+    """The precision for the Trainer's arguments: the one among the plugins, or the named one.
+
+    Args:
+        precision: the name, as for :func:`select_precision`.
+        plugins: as passed; what is no precision doesn't count.
+        device_type: the kind of device that computes.
+
+    Raises:
+        ValueError: an unknown precision.
+        MisconfigurationException: several precisions.
+    """
+    own = [plugin for plugin in plugins if isinstance(plugin, Precision)]
+    if own and precision is not None:
+        raise MisconfigurationException(
+            f"`Trainer(precision={precision!r}, plugins=...)`: both say which precision; leave one of them out."
+        )
+    if len(own) > 1:
+        raise MisconfigurationException("`Trainer(plugins=...)` has more than one precision.")
+    return own[0] if own else select_precision(precision, device_type)
 
 
 def select_precision(precision: str | int | None, device_type: str) -> Precision:
