@@ -20,7 +20,7 @@ import unstuck
 from unstuck.diagnosis.memorised import judge_memory
 from unstuck.errors import MisconfigurationException
 from unstuck.testing import assert_finite_training
-from unstuck.workflow.overfit_result import RateTried
+from unstuck.workflow.overfit.result import RateTried
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from unstuck.trials.overfit.copies import copied_model
 from unstuck.trials.overfit.evidence import bounds_over
 from unstuck.trials.overfit.training import Passed, call_model, take_step, with_loss
 from unstuck.workflow.batches import first_batches
-from unstuck.workflow.overfit_causes import nonfinite_input
-from unstuck.workflow.overfit_checks import RefusalError, check_pairs, check_step, pass_of
-from unstuck.workflow.overfit_copies import OptimizerOrMaker, copies_of, device_of
-from unstuck.workflow.overfit_origin import StepTracer, with_origin
+from unstuck.workflow.overfit.causes import nonfinite_input
+from unstuck.workflow.overfit.checks import RefusalError, check_pairs, check_step, pass_of
+from unstuck.workflow.overfit.copies import OptimizerOrMaker, copies_of, device_of
+from unstuck.workflow.overfit.origin import StepTracer, with_origin
 
 __all__ = ["Observed", "observe", "outputs_of", "score_at_start"]
 

@@ -113,7 +113,8 @@ def test_backbone_of_a_file_without_this_packages_part(tmp_path: Path) -> None:
 def test_a_checkpoint_that_was_only_validated_unfreezes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     fit(make=WithBackbone, callbacks=[BackboneFinetuning(0), SaveAt("on_train_epoch_end", 1, path)])
-    module, trainer = WithBackbone(), unstuck.Trainer(**QUIET, max_epochs=1, callbacks=[BackboneFinetuning(5)])
+    module, callbacks = WithBackbone(), [BackboneFinetuning(5)]
+    trainer = unstuck.Trainer(**QUIET, max_epochs=1, default_root_dir=tmp_path, callbacks=callbacks)
     trainer.validate(module, val_loader(), ckpt_path=path, verbose=False)
     trainer.fit(module, train_loader(0), val_loader())
     assert not any(parameter.requires_grad for parameter in module.backbone.parameters())

@@ -16,7 +16,7 @@ from unstuck.findings import Finding, Severity
 from unstuck.trials.overfit.bounds import groups_of_equal_inputs
 from unstuck.trials.overfit.training import Passed
 
-__all__ = ["causes_at_hand", "nonfinite_input"]
+__all__ = ["causes_at_hand", "is_unexplained", "nonfinite_input"]
 
 _FEWEST = 4
 """Samples of a batch below which equal inputs are no sign."""
@@ -125,3 +125,8 @@ def _conflicting(attainable: float, floor: float | None) -> Finding:
         "one label for each",
         confirmed=True,
     )
+
+
+def is_unexplained(findings: Sequence[Finding]) -> bool:
+    """Whether none of the findings is a cause."""
+    return not any(item.severity is Severity.ERROR for item in findings)

@@ -8,7 +8,7 @@ import torch
 
 from unstuck.errors import MisconfigurationException
 from unstuck.trials.overfit.copies import copied_model, copied_optimizer
-from unstuck.workflow.overfit_checks import kind_of
+from unstuck.workflow.overfit.checks import kind_of
 
 __all__ = ["OptimizerOrMaker", "copies_of", "device_of", "rate_of"]
 
