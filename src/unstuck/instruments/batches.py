@@ -26,15 +26,9 @@ from unstuck.instruments.pace import Pace
 from unstuck.measure.fingerprints import fingerprints, rows_of
 from unstuck.measure.graph_loss import GraphLoss, losses_of
 from unstuck.places import Frame, is_user_file, user_chain, user_frame
-from unstuck.program.data_places import (
-    argument_line,
-    array_source,
-    collate_sort,
-    construction_of,
-    input_source,
-    item_lines,
-    separate_shuffles,
-)
+from unstuck.program.data_places import argument_line, array_source, construction_of, input_source
+from unstuck.program.dataset_lines import collate_sort, item_lines
+from unstuck.program.shuffles import separate_shuffles
 from unstuck.record.batches import BatchesRecord, LoaderPart
 from unstuck.record.recording import Recording
 from unstuck.signals import Rest
