@@ -6,7 +6,31 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from unstuck.record.origin import Origin, TensorSummary
+from unstuck.diagnosis.origins import (
+    Condition,
+    below_zero,
+    clamped_to_one,
+    divides_by_zero,
+    divisor,
+    dtype_of,
+    end_of_format,
+    exponent_of,
+    has,
+    is_empty,
+    is_half,
+    is_zero,
+    largest,
+    met,
+    number,
+    overflowed,
+    range_of,
+    range_of_first,
+    shape_of,
+    spread,
+    subject,
+    zero_by_zero,
+)
+from unstuck.record.origin import Origin
 
 __all__ = ["Advice", "advise"]
 
@@ -19,7 +43,6 @@ class Advice:
     remedy: str
 
 
-Condition = Callable[[Origin], bool]
 Words = str | Callable[[Origin], str]
 
 
@@ -32,9 +55,6 @@ class Row:
     when: Condition
     summary: Words
     remedy: Words
-
-
-_LARGEST = {"float16": 65504.0, "bfloat16": 3.39e38, "float32": 3.4e38, "float64": 1.8e308}
 
 
 def advise(origin: Origin) -> Advice:
@@ -53,127 +73,12 @@ def _say(words: Words, origin: Origin) -> str:
     return words if isinstance(words, str) else words(origin)
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _offending(origin: Origin, place: int = 0) -> float | None:
-    return origin.inputs[place].offending if place < len(origin.inputs) else None
-
-
-def _scalar(origin: Origin) -> float | None:
-    return origin.scalars[0] if origin.scalars else None
-
-
-def _range(item: TensorSummary) -> str:
-    if item.low is None or item.high is None:
-        return "no finite number"
-    if item.low == item.high:
-        return _number(item.low)
-    return f"{_number(item.low)} to {_number(item.high)}"
-
-
-def _spread(item: TensorSummary) -> str:
-    if item.low is None or item.high is None:
-        return "holds no finite number"
-    if item.low == item.high:
-        return f"is {_number(item.low)} everywhere" if math.prod(item.shape) > 1 else f"is {_number(item.low)}"
-    return f"goes from {_range(item)}"
-
-
-def _met(origin: Origin, place: int = 0) -> str:
-    """``0``, or the range where the number itself isn't known."""
-    value = _offending(origin, place)
-    if value is not None:
-        return _number(value)
-    if place < len(origin.inputs):
-        item = origin.inputs[place]
-        return _range(item) if item.low is None or item.low == item.high else f"numbers from {_range(item)}"
-    return "its input"
-
-
-def _lowest(origin: Origin, place: int = 0) -> float:
-    value = _offending(origin, place)
-    if value is not None:
-        return value
-    low = origin.inputs[place].low if place < len(origin.inputs) else None
-    return math.inf if low is None else low
-
-
-def _largest(origin: Origin) -> float:
-    sizes = [
-        max(abs(item.low), abs(item.high)) for item in origin.inputs if item.low is not None and item.high is not None
-    ]
-    return max(sizes, default=0.0)
-
-
-def _dtype(origin: Origin) -> str:
-    return origin.inputs[0].dtype if origin.inputs else "float32"
-
-
-def _is_half(origin: Origin) -> bool:
-    return any(item.dtype in ("float16", "bfloat16") for item in origin.inputs)
-
-
-def _is_zero(place: int) -> Condition:
-    def condition(origin: Origin) -> bool:
-        value = _offending(origin, place)
-        if value is not None:
-            return value == 0
-        if place >= len(origin.inputs):
-            return False
-        item = origin.inputs[place]
-        return item.low is not None and item.high is not None and item.low <= 0 <= item.high
-
-    return condition
-
-
 def _always(origin: Origin) -> bool:
     return True
 
 
-def _divisor(origin: Origin) -> int:
-    return len(origin.inputs) - 1
-
-
-def _divides_by_zero(origin: Origin) -> bool:
-    if len(origin.inputs) < 2:
-        return bool(origin.scalars) and origin.scalars[-1] == 0
-    return _is_zero(_divisor(origin))(origin)
-
-
-def _zero_by_zero(origin: Origin) -> bool:
-    return _divides_by_zero(origin) and origin.value == "nan" and not origin.from_infinity
-
-
-def _has(origin: Origin, what: str) -> bool:
-    return any(getattr(item, what) > 0 for item in origin.inputs)
-
-
-def _below_zero(origin: Origin) -> bool:
-    return _lowest(origin) < 0
-
-
-def _empty(origin: Origin) -> bool:
-    return bool(origin.inputs) and 0 in origin.inputs[0].shape
-
-
-def _overflowed(origin: Origin) -> bool:
-    return origin.value in ("inf", "-inf") and not _has(origin, "inf")
-
-
-def _clamped_to_one(origin: Origin) -> bool:
-    """1 - p is 0 although p was probably clamped: an eps below the resolution of the number format."""
-    return _offending(origin) == 0 and bool(origin.inputs) and origin.inputs[0].low == 0
-
-
-def _in_half(origin: Origin) -> str:
-    limit = _LARGEST.get(_dtype(origin), 3.4e38)
-    return f"{_dtype(origin)} ends at {_number(limit)}"
-
-
 def _generic(origin: Origin) -> str:
-    ranges = "; ".join(_range(item) for item in origin.inputs[:3])
+    ranges = "; ".join(range_of(item) for item in origin.inputs[:3])
     seen = f" (inputs: {ranges})" if ranges else ""
     if origin.phase == "backward":
         return f"the derivative of {origin.op} gives {origin.value}{seen}"
@@ -214,7 +119,7 @@ def _ops(names: str) -> frozenset[str]:
 
 
 def _derivative(at: str) -> Callable[[Origin], str]:
-    return lambda origin: f"{origin.op} met {_met(origin)}, where its derivative isn't finite{at}"
+    return lambda origin: f"{origin.op} met {met(origin)}, where its derivative isn't finite{at}"
 
 
 _LOGS = _ops("log log2 log10")
@@ -225,7 +130,7 @@ _TABLE: tuple[Row, ...] = (
     Row(
         _ops("softmax log_softmax scaled_dot_product_attention"),
         None,
-        lambda origin: origin.from_infinity or _has(origin, "inf"),
+        lambda origin: origin.from_infinity or has(origin, "inf"),
         lambda origin: f"{origin.op} over a row that is all -inf: every entry is masked, so it divides 0 by 0",
         "leave at least one entry of each row unmasked, mask with a large negative finite number "
         "(torch.finfo(x.dtype).min), or set fully masked rows to 0 before they are used",
@@ -233,7 +138,7 @@ _TABLE: tuple[Row, ...] = (
     Row(
         _ops("logsumexp logcumsumexp logaddexp"),
         None,
-        lambda origin: origin.from_infinity or _has(origin, "inf"),
+        lambda origin: origin.from_infinity or has(origin, "inf"),
         lambda origin: (
             f"{origin.op} over only -inf: the value is -inf, its derivative is exp(-inf - -inf) = NaN"
             if origin.phase == "backward"
@@ -273,26 +178,26 @@ _TABLE: tuple[Row, ...] = (
     Row(
         _LOGS,
         "forward",
-        _clamped_to_one,
-        lambda origin: f"{origin.op} of 0 is -inf (its argument {_spread(origin.inputs[0])})",
+        clamped_to_one,
+        lambda origin: f"{origin.op} of 0 is -inf (its argument {spread(origin.inputs[0])})",
         lambda origin: (
             "clamp the argument away from 0 by an eps that the format can hold next to 1 "
-            f"({'1e-2 in bfloat16' if _is_half(origin) else '1e-6 in float32'}), or use "
+            f"({'1e-2 in bfloat16' if is_half(origin) else '1e-6 in float32'}), or use "
             "the stable form: log_softmax/logsumexp, binary_cross_entropy_with_logits, logsigmoid"
         ),
     ),
     Row(
         _LOGS | {"log1p", "xlogy", "special_xlog1py", "special_entr"},
         "forward",
-        lambda origin: _below_zero(origin) and origin.value == "nan",
-        lambda origin: f"{origin.op} of a negative number ({_met(origin)}) is NaN",
+        lambda origin: below_zero(origin) and origin.value == "nan",
+        lambda origin: f"{origin.op} of a negative number ({met(origin)}) is NaN",
         "keep the argument positive: softplus or exp for what must be positive, or clamp(min=eps)",
     ),
     Row(
         _LOGS,
         "forward",
         _always,
-        lambda origin: f"{origin.op} of {_met(origin)} is {origin.value}",
+        lambda origin: f"{origin.op} of {met(origin)} is {origin.value}",
         "clamp the argument (x.clamp(min=1e-6)), or work with logarithms from the start: log_softmax, logsumexp, "
         "logsigmoid",
     ),
@@ -301,7 +206,7 @@ _TABLE: tuple[Row, ...] = (
         "backward",
         _always,
         lambda origin: (
-            f"{origin.op} met {_met(origin)}: its derivative 1/x isn't finite there, and a mask after it "
+            f"{origin.op} met {met(origin)}: its derivative 1/x isn't finite there, and a mask after it "
             "(where, masked_fill, * 0) doesn't remove that from the gradient"
         ),
         "make the argument safe before the logarithm: torch.log(torch.where(mask, x, 1.0)), then mask the result",
@@ -310,28 +215,28 @@ _TABLE: tuple[Row, ...] = (
         _ops("log1p"),
         "forward",
         _always,
-        lambda origin: f"log1p of {_met(origin)} is {origin.value}: it needs more than -1",
+        lambda origin: f"log1p of {met(origin)} is {origin.value}: it needs more than -1",
         "clamp the argument above -1 (x.clamp(min=-1 + 1e-6))",
     ),
     Row(
         _ops("xlogy special_xlog1py special_entr"),
         "forward",
         _always,
-        lambda origin: f"{origin.op} takes the logarithm of {_met(origin, _divisor(origin))}",
+        lambda origin: f"{origin.op} takes the logarithm of {met(origin, divisor(origin))}",
         "clamp the probability inside the logarithm from below (1e-8)",
     ),
     Row(
         _ops("logit"),
         None,
         _always,
-        lambda origin: f"logit of {_met(origin)} isn't finite: it needs a number between 0 and 1, borders excluded",
+        lambda origin: f"logit of {met(origin)} isn't finite: it needs a number between 0 and 1, borders excluded",
         "pass eps (torch.logit(p, eps=1e-6)), or keep the logits and never go through probabilities",
     ),
     Row(
         _ops("binary_cross_entropy"),
         None,
         _always,
-        lambda origin: f"binary_cross_entropy gives {origin.value} on probabilities of {_met(origin)}",
+        lambda origin: f"binary_cross_entropy gives {origin.value} on probabilities of {met(origin)}",
         "use binary_cross_entropy_with_logits on the raw scores",
     ),
     # Roots and powers.
@@ -339,15 +244,15 @@ _TABLE: tuple[Row, ...] = (
         _ops("sqrt"),
         "forward",
         _always,
-        lambda origin: f"sqrt of a negative number ({_met(origin)}) is NaN",
+        lambda origin: f"sqrt of a negative number ({met(origin)}) is NaN",
         "clamp to 0 before the root (x.clamp(min=0)); a difference such as E[x^2] - E[x]^2 can round below 0",
     ),
     Row(
         _ops("sqrt rsqrt"),
         "backward",
-        _below_zero,
+        below_zero,
         lambda origin: (
-            f"{origin.op} of a negative number ({_met(origin)}) is NaN, and a mask after it doesn't remove that from "
+            f"{origin.op} of a negative number ({met(origin)}) is NaN, and a mask after it doesn't remove that from "
             "the gradient"
         ),
         "make the argument safe before the root: torch.sqrt(torch.where(mask, x, 1.0)), then mask the result",
@@ -363,28 +268,28 @@ _TABLE: tuple[Row, ...] = (
         _ops("rsqrt"),
         None,
         _always,
-        lambda origin: f"rsqrt of {_met(origin)} isn't finite",
+        lambda origin: f"rsqrt of {met(origin)} isn't finite",
         _EPS.format("torch.rsqrt"),
     ),
     Row(
         _ops("pow float_power"),
         "forward",
-        lambda origin: _overflowed(origin) and not _is_zero(0)(origin) and _largest(origin) > 1,
-        lambda origin: f"pow overflows at {_met(origin)}{_exponent(origin)}",
+        lambda origin: overflowed(origin) and not is_zero(0)(origin) and largest(origin) > 1,
+        lambda origin: f"pow overflows at {met(origin)}{exponent_of(origin)}",
         "bound the base first (clamp, normalise), or compute in float32 or with logarithms",
     ),
     Row(
         _ops("pow float_power"),
         "forward",
-        _below_zero,
-        lambda origin: f"a negative number ({_met(origin)}){_exponent(origin)} is NaN: the power isn't an integer",
+        below_zero,
+        lambda origin: f"a negative number ({met(origin)}){exponent_of(origin)} is NaN: the power isn't an integer",
         "take the power of x.abs() or x.clamp(min=0), with the sign put back if it matters",
     ),
     Row(
         _ops("pow float_power"),
         "forward",
         _always,
-        lambda origin: f"{_met(origin)}{_exponent(origin)} is {origin.value}",
+        lambda origin: f"{met(origin)}{exponent_of(origin)} is {origin.value}",
         "clamp the base away from 0 (x.clamp(min=1e-6)) before a negative power",
     ),
     Row(
@@ -392,7 +297,7 @@ _TABLE: tuple[Row, ...] = (
         "backward",
         _always,
         lambda origin: (
-            f"pow met {_met(origin)}{_exponent(origin)}: its derivative is infinite at 0 for a power below 1"
+            f"pow met {met(origin)}{exponent_of(origin)}: its derivative is infinite at 0 for a power below 1"
         ),
         "clamp the base away from 0 before the power (x.clamp(min=1e-6)), or use a power of at least 1",
     ),
@@ -400,41 +305,41 @@ _TABLE: tuple[Row, ...] = (
         _ops("norm linalg_vector_norm"),
         "backward",
         _always,
-        lambda origin: f"the norm of a zero vector has no derivative (values {_range_of_first(origin)})",
+        lambda origin: f"the norm of a zero vector has no derivative (values {range_of_first(origin)})",
         "take the root with an eps inside: (x.pow(2).sum(dim) + 1e-12).sqrt()",
     ),
     Row(
         _ops("norm linalg_vector_norm linalg_matrix_norm"),
         "forward",
         _always,
-        lambda origin: f"the norm overflows: squares of up to {_number(_largest(origin))} ({_in_half(origin)})",
+        lambda origin: f"the norm overflows: squares of up to {number(largest(origin))} ({end_of_format(origin)})",
         "scale the vector down before the norm (divide by its largest entry), or take it in float32",
     ),
     # Divisions.
     Row(
         _ops("div"),
         "forward",
-        lambda origin: _zero_by_zero(origin) and bool(origin.inputs) and not origin.inputs[-1].shape,
+        lambda origin: zero_by_zero(origin) and bool(origin.inputs) and not origin.inputs[-1].shape,
         "0 / 0: the mean over nothing (the count that it divides by is 0)",
         "guard the count (total / count.clamp(min=1)), or skip batches in which nothing is counted",
     ),
     Row(
         _ops("div"),
         "forward",
-        _zero_by_zero,
+        zero_by_zero,
         lambda origin: (
             "0 / 0: normalising a zero vector, or a ratio of nothing"
-            + (" (the eps added to the divisor vanishes in half precision)" if _is_half(origin) else "")
+            + (" (the eps added to the divisor vanishes in half precision)" if is_half(origin) else "")
         ),
         lambda origin: (
             "add an eps to the divisor that its format can hold "
-            f"({'1e-3, or divide in float32' if _is_half(origin) else '1e-8'}): x / (norm + eps), F.normalize"
+            f"({'1e-3, or divide in float32' if is_half(origin) else '1e-8'}): x / (norm + eps), F.normalize"
         ),
     ),
     Row(
         _ops("div addcdiv"),
         "forward",
-        _divides_by_zero,
+        divides_by_zero,
         lambda origin: f"division by 0 gives {origin.value}",
         "add a small eps to the divisor, or clamp it away from 0 (d.clamp(min=1e-8))",
     ),
@@ -442,7 +347,7 @@ _TABLE: tuple[Row, ...] = (
         _ops("div"),
         "forward",
         _always,
-        lambda origin: f"the quotient overflows: it divides by numbers as small as {_met(origin, _divisor(origin))}",
+        lambda origin: f"the quotient overflows: it divides by numbers as small as {met(origin, divisor(origin))}",
         "clamp the divisor away from 0 (d.clamp(min=1e-6))",
     ),
     Row(
@@ -450,19 +355,19 @@ _TABLE: tuple[Row, ...] = (
         "backward",
         _always,
         lambda origin: (
-            f"the derivative of a division by {_met(origin, _divisor(origin))} isn't finite"
-            + ("; in half precision an eps of 1e-8 is 0" if _is_half(origin) else "")
+            f"the derivative of a division by {met(origin, divisor(origin))} isn't finite"
+            + ("; in half precision an eps of 1e-8 is 0" if is_half(origin) else "")
         ),
         lambda origin: (
             "make the divisor safe before the division (torch.where(d == 0, 1.0, d)); masking the result afterwards "
-            "doesn't help the gradient" + ("; divide in float32" if _is_half(origin) else "")
+            "doesn't help the gradient" + ("; divide in float32" if is_half(origin) else "")
         ),
     ),
     Row(
         _ops("reciprocal"),
         None,
         _always,
-        lambda origin: f"1 / x at {_met(origin)} isn't finite",
+        lambda origin: f"1 / x at {met(origin)} isn't finite",
         "add a small eps to the divisor, or make it safe first: 1 / torch.where(d == 0, 1.0, d)",
     ),
     Row(
@@ -477,7 +382,7 @@ _TABLE: tuple[Row, ...] = (
         _ops("exp exp2 expm1 sinh cosh"),
         "forward",
         _always,
-        lambda origin: f"{origin.op}({_met(origin)}) overflows ({_in_half(origin)})",
+        lambda origin: f"{origin.op}({met(origin)}) overflows ({end_of_format(origin)})",
         "bound the argument (clamp(max=30 or less in half precision)), subtract the row's maximum before exp, or use "
         "softplus, log_softmax or logsumexp",
     ),
@@ -486,7 +391,7 @@ _TABLE: tuple[Row, ...] = (
         "backward",
         _always,
         lambda origin: (
-            f"{origin.op}({_met(origin)}) overflows, and where its result is masked out the gradient is 0 * inf = NaN"
+            f"{origin.op}({met(origin)}) overflows, and where its result is masked out the gradient is 0 * inf = NaN"
         ),
         "bound the argument before the exponential: torch.exp(torch.where(mask, x, 0)) or x.clamp(max=...)",
     ),
@@ -495,7 +400,7 @@ _TABLE: tuple[Row, ...] = (
         _ops("acos asin"),
         "forward",
         _always,
-        lambda origin: f"{origin.op} of {_met(origin)}: outside -1..1, by rounding or by scale",
+        lambda origin: f"{origin.op} of {met(origin)}: outside -1..1, by rounding or by scale",
         "clamp inside (x.clamp(-1 + 1e-6, 1 - 1e-6)), or use atan2 of cross and dot product for an angle",
     ),
     Row(
@@ -509,7 +414,7 @@ _TABLE: tuple[Row, ...] = (
         _ops("atanh acosh"),
         None,
         _always,
-        lambda origin: f"{origin.op} of {_met(origin)}: at or beyond the border of its domain",
+        lambda origin: f"{origin.op} of {met(origin)}: at or beyond the border of its domain",
         lambda origin: (
             "clamp strictly inside (x.clamp(-1 + 1e-6, 1 - 1e-6))"
             if origin.op == "atanh"
@@ -520,7 +425,7 @@ _TABLE: tuple[Row, ...] = (
         _ops("erfinv special_ndtri"),
         None,
         _always,
-        lambda origin: f"{origin.op} of {_met(origin)}: at or beyond the border of its domain",
+        lambda origin: f"{origin.op} of {met(origin)}: at or beyond the border of its domain",
         "clamp strictly inside the domain by an eps that the format can hold next to 1",
     ),
     Row(
@@ -534,23 +439,23 @@ _TABLE: tuple[Row, ...] = (
         _ops("tan"),
         None,
         _always,
-        lambda origin: f"tan of {_met(origin)} isn't finite",
+        lambda origin: f"tan of {met(origin)} isn't finite",
         "keep the angle away from odd multiples of pi/2, or use sin and cos",
     ),
     Row(
         _ops("lgamma digamma polygamma mvlgamma"),
         None,
         _always,
-        lambda origin: f"{origin.op} has a pole at 0 and at negative integers; it met {_met(origin)}",
+        lambda origin: f"{origin.op} has a pole at 0 and at negative integers; it met {met(origin)}",
         "keep the argument positive: softplus(x) + 1e-4 for a concentration or a count",
     ),
     # Statistics.
     Row(
         _ops("std var std_mean var_mean"),
         "forward",
-        lambda origin: origin.value == "nan" and not _has(origin, "inf"),
+        lambda origin: origin.value == "nan" and not has(origin, "inf"),
         lambda origin: (
-            f"{origin.op} of a single element (shape {_shape(origin)}) is 0 / 0 with the unbiased divisor n - 1"
+            f"{origin.op} of a single element (shape {shape_of(origin)}) is 0 / 0 with the unbiased divisor n - 1"
         ),
         "skip groups of one element, or use correction=0; drop_last=True keeps a last batch of one away",
     ),
@@ -558,20 +463,20 @@ _TABLE: tuple[Row, ...] = (
         _ops("std var std_mean var_mean"),
         "forward",
         _always,
-        lambda origin: f"{origin.op} overflows on values of up to {_number(_largest(origin))} ({_in_half(origin)})",
+        lambda origin: f"{origin.op} overflows on values of up to {number(largest(origin))} ({end_of_format(origin)})",
         "compute it in float32, or scale the values down first",
     ),
     Row(
         _ops("std std_mean"),
         "backward",
         _always,
-        lambda origin: f"std of values that are all the same (range {_range_of_first(origin)}) has no derivative at 0",
+        lambda origin: f"std of values that are all the same (range {range_of_first(origin)}) has no derivative at 0",
         "take the root of the variance with an eps inside: (x.var(dim) + 1e-8).sqrt()",
     ),
     Row(
         _ops("mean nanmean median"),
         "forward",
-        _empty,
+        is_empty,
         lambda origin: f"{origin.op} of an empty tensor is NaN: the selection before it picked nothing",
         "skip the term when nothing is selected, or sum and divide by count.clamp(min=1)",
     ),
@@ -602,8 +507,8 @@ _TABLE: tuple[Row, ...] = (
         _always,
         lambda origin: (
             f"{origin.op} of constant values divides by a standard deviation of 0: its eps is 0 or vanishes"
-            if not _is_half(origin)
-            else f"{origin.op} leaves the range of {_dtype(origin)} (values {_range_of_first(origin)})"
+            if not is_half(origin)
+            else f"{origin.op} leaves the range of {dtype_of(origin)} (values {range_of_first(origin)})"
         ),
         "use an eps of at least 1e-5, and compute the normalisation in float32",
     ),
@@ -634,7 +539,7 @@ _TABLE: tuple[Row, ...] = (
         _ops("cumprod prod"),
         "forward",
         _always,
-        lambda origin: f"{origin.op} overflows on factors of up to {_number(_largest(origin))}",
+        lambda origin: f"{origin.op} overflows on factors of up to {number(largest(origin))}",
         "add logarithms instead of multiplying: x.log().sum(dim)",
     ),
     # Linear algebra.
@@ -669,7 +574,7 @@ _TABLE: tuple[Row, ...] = (
     Row(
         _ops("masked_fill full fill new_full full_like scalar_tensor where index_fill scatter add sub mul"),
         "forward",
-        lambda origin: any(math.isinf(number) for number in origin.scalars),
+        lambda origin: any(math.isinf(scalar) for scalar in origin.scalars),
         lambda origin: (
             f"{origin.value} that was put in on purpose ({origin.op}) reaches the loss: what is masked is also chosen"
         ),
@@ -679,52 +584,33 @@ _TABLE: tuple[Row, ...] = (
     Row(
         _ops("to_copy to"),
         None,
-        _overflowed,
-        lambda origin: f"a cast overflows: values of {_met(origin)} don't fit the narrower format",
+        overflowed,
+        lambda origin: f"a cast overflows: values of {met(origin)} don't fit the narrower format",
         "scale the values down before the cast, or use bfloat16 instead of float16",
     ),
     Row(
         _ops("add"),
         "backward",
-        lambda origin: origin.backward_op == "add" and _overflowed(origin),
-        lambda origin: f"gradients from several uses of one value add up beyond {_in_half(origin)}",
+        lambda origin: origin.backward_op == "add" and overflowed(origin),
+        lambda origin: f"gradients from several uses of one value add up beyond {end_of_format(origin)}",
         "scale the loss down, or clip gradients",
     ),
     Row(
         frozenset(),
         None,
-        lambda origin: _overflowed(origin) and _is_half(origin),
+        lambda origin: overflowed(origin) and is_half(origin),
         lambda origin: (
-            f"{_subject(origin)} overflows in {_dtype(origin)} on numbers of up to {_number(_largest(origin))} "
-            f"({_in_half(origin)})"
+            f"{subject(origin)} overflows in {dtype_of(origin)} on numbers of up to {number(largest(origin))} "
+            f"({end_of_format(origin)})"
         ),
         "compute this operation in float32 (or bfloat16), or scale its inputs down",
     ),
     Row(
         frozenset(),
         None,
-        _overflowed,
-        lambda origin: f"{_subject(origin)} overflows on numbers of up to {_number(_largest(origin))}",
+        overflowed,
+        lambda origin: f"{subject(origin)} overflows on numbers of up to {number(largest(origin))}",
         "find what makes the numbers grow: a learning rate that is too high, a missing normalisation, an unbounded exp;"
         " clip gradients or bound the values",
     ),
 )
-
-
-def _subject(origin: Origin) -> str:
-    return f"the derivative of {origin.op}" if origin.phase == "backward" else str(origin.op)
-
-
-def _exponent(origin: Origin) -> str:
-    exponent = _scalar(origin)
-    if exponent is None:
-        exponent = _offending(origin, 1)
-    return " to a power" if exponent is None else f" to the power {_number(exponent)}"
-
-
-def _range_of_first(origin: Origin) -> str:
-    return _range(origin.inputs[0]) if origin.inputs else "unknown"
-
-
-def _shape(origin: Origin) -> str:
-    return "x".join(map(str, origin.inputs[0].shape)) if origin.inputs and origin.inputs[0].shape else "1"
