@@ -21,12 +21,12 @@ from unstuck.trainer.checkpoints.restore import restore_states, restore_training
 from unstuck.trainer.debugging import watched
 from unstuck.trainer.hooks import call_datamodule_hook, call_hook, call_module_hook, is_overridden
 from unstuck.trainer.interrupts import TerminationRequested
+from unstuck.trainer.lightning_optimizer import LightningOptimizer
 from unstuck.trainer.loops.batches import load_training
 from unstuck.trainer.loops.checks import check_callbacks_of_lightning, check_evaluation, check_fit
 from unstuck.trainer.loops.evaluate import evaluate
 from unstuck.trainer.loops.fit import fit, sanity_check
 from unstuck.trainer.loops.predict import predict
-from unstuck.trainer.optimization import LightningOptimizer
 from unstuck.trainer.optimizers import configure_optimizers
 from unstuck.trainer.run import Run
 from unstuck.trainer.state import RunningStage, TrainerFn, TrainerStatus

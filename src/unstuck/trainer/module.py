@@ -18,8 +18,8 @@ from unstuck.messages import rank_zero_warn
 from unstuck.trainer.checkpoints.loading import load_module, on_class_only
 from unstuck.trainer.export import ExportMixin, is_exporting
 from unstuck.trainer.hparams import HyperparametersMixin
+from unstuck.trainer.lightning_optimizer import LightningOptimizer
 from unstuck.trainer.module_hooks import CheckpointHooks, DataHooks, ModelHooks
-from unstuck.trainer.optimization import LightningOptimizer
 
 if TYPE_CHECKING:
     from unstuck.trainer.results import Logbook
