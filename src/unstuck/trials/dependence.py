@@ -1,4 +1,4 @@
-"""What a model's outputs depend on: one sample of a kept step's input is replaced, then all of them.
+"""What a model's outputs depend on: single samples of a kept step's input are replaced, then all of them.
 
 The replacement is another sample of the same batch, so that it is valid whatever the input is: images, token ids,
 graphs' features. The model is in evaluation mode, where normalisation doesn't look at the batch and dropout is off, and
@@ -19,8 +19,12 @@ from unstuck.trials.rehearsal import Rehearsal, RehearsalError
 
 __all__ = ["try_dependence"]
 
-_TOLERANCE = 1e-4
+_TOLERANCE = 1e-5
 """Part of the outputs' size by which one must move to count as changed: kernels may add in another order."""
+
+_PLACES = 4
+"""Samples that are replaced, each by itself: what a sample is mixed into may have been forgotten on the way to the
+outputs, as the first steps of a sequence are."""
 
 
 def try_dependence(rehearsal: Rehearsal, samples: int | None) -> DependenceTrial:
@@ -44,18 +48,22 @@ def try_dependence(rehearsal: Rehearsal, samples: int | None) -> DependenceTrial
         usual = _outputs(rehearsal, count)
         if any(not torch.equal(a, b) for a, b in zip(usual, _outputs(rehearsal, count), strict=True)):
             raise RehearsalError("the model gives another output each time")
-        pair = _different(given, count)
-        if pair is None:
+        pairs = _different(given, count)
+        if not pairs:
             raise RehearsalError("all samples of the batch are the same")
-        place, other = pair
-        with _replaced(given, [other if index == place else index for index in range(count)]):
-            moved = _moved(usual, _outputs(rehearsal, count))
+        place, touched = pairs[0][0], 0
+        for replaced, other in pairs:
+            with _replaced(given, [other if index == replaced else index for index in range(count)]):
+                moved = _moved(usual, _outputs(rehearsal, count))
+            if sum(moved) - moved[replaced]:
+                place, touched = replaced, sum(moved) - moved[replaced]
+                break
         with _replaced(given, [(index + 1) % count for index in range(count)]):
             turned = _moved(usual, _outputs(rehearsal, count))
     return DependenceTrial(
         samples=count,
         place=place,
-        touched=sum(moved) - moved[place],
+        touched=touched,
         depends=any(turned),
         model=len(rehearsal.kept.models) == 1 and module in rehearsal.kept.models.values(),
     )
@@ -80,12 +88,19 @@ def _outputs(rehearsal: Rehearsal, count: int) -> list[torch.Tensor]:
     return found
 
 
-def _different(given: Sequence[tuple[torch.Tensor, int]], count: int) -> tuple[int, int] | None:
-    """Two places whose samples differ."""
-    for place in range(1, count):
-        if any(not torch.equal(item.select(dim, place), item.select(dim, 0)) for item, dim in given):
-            return 0, place
-    return None
+def _different(given: Sequence[tuple[torch.Tensor, int]], count: int) -> list[tuple[int, int]]:
+    """Places all over the batch, the first and the last among them, each with the place of a sample that differs."""
+    found = []
+    for place in sorted({round(part * (count - 1) / (_PLACES - 1)) for part in range(_PLACES)}):
+        others = (other for other in range(count) if _differ(given, place, other))
+        other = next(others, None)
+        if other is not None:
+            found.append((place, other))
+    return found
+
+
+def _differ(given: Sequence[tuple[torch.Tensor, int]], one: int, other: int) -> bool:
+    return any(not torch.equal(item.select(dim, one), item.select(dim, other)) for item, dim in given)
 
 
 def _moved(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> list[bool]:
