@@ -338,3 +338,42 @@ def test_a_watched_run_has_the_same_bits(how: str) -> None:
         watched = run()
     assert all(torch.equal(a, b) for a, b in zip(plain, watched, strict=True))
     assert watching.recording.optimizers or how == "scaler"
+
+
+def test_a_loss_that_jumps_is_measured_although_nothing_is_due() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = torch.randn(16, 8), torch.randn(16, 1)
+    rested = []
+    with session(every=False) as watching:
+        for step in range(600):
+            scale = 100.0 if step in (501, 502, 540) else 1.0
+            loss = scale * nn.functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            rested.append(watching._gradients.rest.until > 0)
+    assert any(rested[100:500])
+    measured = {bucket.end for bucket in watching.recording.optimizers[0].norms}
+    assert {501, 502, 540} <= measured and len(measured) < 400
+    assert watching.recording.optimizers[0].steps == 600
+
+
+def test_an_optimizer_that_comes_later_is_followed_from_its_first_step() -> None:
+    model, second = nn.Linear(8, 1), nn.Linear(8, 1)
+    one = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(16, 8)
+    with session(every=False) as watching:
+        other: torch.optim.Optimizer | None = None
+        for step in range(400):
+            if step == 333:
+                other = torch.optim.SGD(second.parameters(), lr=1e-3)
+            for trained, optimizer in ((model, one), (second, other)):
+                if optimizer is not None:
+                    optimizer.zero_grad()
+                    trained(x).square().mean().backward()
+                    optimizer.step()
+    first, later = watching.recording.optimizers
+    assert (first.steps, later.steps) == (400, 67)
+    assert next(iter(later.norms)).start == 334

@@ -95,3 +95,37 @@ def test_a_state_that_was_taken_before_is_never_taken_for_the_present_one(
         assert state.numpy == np.asarray(key, np.uint32).tobytes() + int(position).to_bytes(4, sys.byteorder)
         words = random.getstate()[1]
         assert np.frombuffer(state.python, np.uint32).tolist() == [words[-1], *words[:-1]]
+
+
+def test_states_that_stand_still_are_told_again() -> None:
+    watch = rng.StateWatch()
+    states = [watch.present() for _ in range(200)]
+    assert len({id(state) for state in states[100:]}) == 1
+    torch.rand(3)
+    later = [watch.present() for _ in range(33)]
+    now = rng.capture()
+    assert torch.equal(later[-1].torch_cpu, now.torch_cpu)
+    torch.rand(1)
+    # it is known now that numbers are drawn
+    assert torch.equal(watch.present().torch_cpu, rng.capture().torch_cpu)
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+def test_every_state_is_right_while_numbers_are_drawn(kind: str) -> None:
+    watch = rng.StateWatch()
+    for _ in range(100):
+        state = watch.present()
+        first = DRAWS[kind]()
+        rng.restore(state)
+        assert DRAWS[kind]() == first
+
+
+def test_generators_of_the_program_are_asked_every_time() -> None:
+    watch, generator = rng.StateWatch(), torch.Generator().manual_seed(1)
+    for _ in range(100):
+        watch.present()
+    for _ in range(20):
+        state = watch.present([generator])
+        first = torch.rand(3, generator=generator).tolist()
+        rng.restore(state)
+        assert torch.rand(3, generator=generator).tolist() == first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -100,3 +101,21 @@ def test_columns_are_read_where_they_have_values() -> None:
         series.add(step, [float(step), math.nan if step < 4 else 1.0])
     assert series.lasts(1) == [(4, 1.0), (5, 1.0)]
     assert series.highs(0)[0] == (0, 2.0) and series.highs(0)[-1] == (5, 5.0)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(4, 64))
+def test_many_numbers_at_once_are_those_one_by_one(blocks: list[int], capacity: int) -> None:
+    at_once, one_by_one = Series(1, capacity, kind="d"), Series(1, capacity, kind="d")
+    step = 0
+    for length in blocks:
+        numbers = [(step + index, math.sin(step + index)) for index in range(length)]
+        step += length
+        at_once.add_numbers(numbers)
+        for number in numbers:
+            one_by_one.add(number[0], number[1:])
+    for table in (at_once, one_by_one):
+        assert len(table) <= table.capacity
+        assert sum(item.count for item in table) == step
+        assert all(before.end < after.start for before, after in itertools.pairwise(table))
+    assert [item.last[0] for item in at_once][-1:] == [item.last[0] for item in one_by_one][-1:]
+    assert max((item.high[0] for item in at_once), default=0) == max((item.high[0] for item in one_by_one), default=0)

@@ -190,3 +190,13 @@ def test_resting_without_a_bus_does_nothing() -> None:
     rest = Rest(("step_ended",))
     rest.begin(5)
     assert rest.until == 0
+
+
+def test_what_is_left_of_a_rest_is_known_when_it_ends_early() -> None:
+    resting = Resting(10)
+    bus = Bus([resting])
+    for number in range(4):
+        step(bus, number)
+    assert resting.rest.left == 7
+    resting.rest.end()
+    assert resting.rest.left == 0

@@ -44,7 +44,7 @@ _ORDERED = 100
 _EARLY = (200, 0.04)
 """Up to so many passes, as many as this share of a step's time allows."""
 
-_PART = 0.8
+_PART = 0.5
 """Part of the usual share afterwards."""
 
 _LOADERS = 32

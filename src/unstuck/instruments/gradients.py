@@ -19,7 +19,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from unstuck.instruments.clipping import Clipping
-from unstuck.instruments.guard import Guard, skips_itself
+from unstuck.instruments.guard import Guard, StepCount, skips_itself
 from unstuck.instruments.inventory import Inventory, find_models, parameter_names
 from unstuck.instruments.moments import Moments
 from unstuck.instruments.pace import Pace
@@ -28,6 +28,7 @@ from unstuck.places import user_chain
 from unstuck.record.gradients import FIRST_PARAMETER, OptimizerRecord
 from unstuck.record.recording import Recording
 from unstuck.record.series import Series
+from unstuck.signals import Rest
 
 __all__ = ["Gradients"]
 
@@ -52,11 +53,11 @@ _SAMPLE = 64
 _SAMPLE_CAPACITY = 512
 """Rows of the tables that are made from samples."""
 
-_JUMP = 4.0
-"""A loss so many times its usual size is worth a sweep that isn't due."""
-
 _EXTRA = 256
-"""Sweeps of that kind in a run."""
+"""Sweeps in a run that aren't due, but made because a loss has jumped."""
+
+_LONG_PAUSE = 4
+"""Steps without a measurement from which on it is worth while not to be told of them."""
 
 
 @dataclass
@@ -106,6 +107,8 @@ class _Followed:
     sample_pace: Pace
     layout: _Layout
     lengths: list[int]
+    taken: StepCount
+    taken_before: int
     sweeps: list[_Sweep] = field(default_factory=list)
     samples: list[_Sampled] = field(default_factory=list)
     before: torch.Tensor | None = None
@@ -113,6 +116,7 @@ class _Followed:
     first: torch.Tensor | None = None
     padding: torch.Tensor | None = None
     closure: bool = False
+    given: bool = False
     pause: int = 0
     swept_pass: int = -1
     views: list[torch.Tensor] = field(default_factory=list)
@@ -150,8 +154,9 @@ class Gradients:
         self._clipping = clipping
         self._every_step = every_step
         self._followed: dict[int, _Followed] = {}
-        self._usual_loss = 0.0
+        self._jumped = False
         self._extra = 0
+        self.rest = Rest(("step_begins", "step_ended"), self._rested)
 
     # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -177,7 +182,17 @@ class Gradients:
                     gradients = [item.grad for item in _parameters(optimizer) if item.grad is not None]
                     followed.sweeps[-1].after = _norms(gradients, followed.layout)
 
+    def loss_jumped(self) -> None:
+        """The present loss is so far above its usual size that its gradient should be seen now."""
+        if self._extra < _EXTRA:
+            self._jumped = True
+            self._end_rest()
+
+    def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self._end_rest()
+
     def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
+        jumped, self._jumped = self._jumped, False
         followed = self._followed.get(id(optimizer))
         if followed is None or followed.optimizer() is not optimizer:
             if any(is_lazy(item) for item in _parameters(optimizer)):
@@ -188,10 +203,8 @@ class Gradients:
         followed.closure = closure is not None
         if followed.pause > 0:
             followed.pause -= 1
-            if followed.closure or not self._alarm() or skips_itself(optimizer):
-                return
-            if followed.swept_pass != self._clipping.passes:
-                self._sweep(followed, optimizer, frame)
+            if jumped and not followed.closure and followed.swept_pass != self._clipping.passes:
+                self._sweep_extra(followed, optimizer, frame)
             return
         if followed.sample_pace.due():
             begin = time.perf_counter()
@@ -199,14 +212,17 @@ class Gradients:
             followed.sample_seconds = time.perf_counter() - begin
         if followed.closure or followed.swept_pass == self._clipping.passes:
             return
-        if (followed.pace.due() or self._alarm()) and not skips_itself(optimizer):
-            self._sweep(followed, optimizer, frame)
+        if followed.pace.due():
+            if not skips_itself(optimizer):
+                self._sweep(followed, optimizer, frame)
+        elif jumped:
+            self._sweep_extra(followed, optimizer, frame)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         followed = self._followed.get(id(optimizer))
         if followed is None:
             return
-        followed.record.steps += 1
+        followed.record.steps = followed.taken.count - followed.taken_before
         if followed.swept_pass == self._clipping.passes:
             if followed.sweeps and followed.sweeps[-1].is_given:
                 followed.sweeps[-1].later_clips = self._clipping.present(optimizer)
@@ -219,6 +235,22 @@ class Gradients:
             followed.pause = min(followed.pace.ahead, followed.sample_pace.ahead)
             followed.pace.pass_over(followed.pause)
             followed.sample_pace.pass_over(followed.pause)
+            if followed.pause >= _LONG_PAUSE and not followed.given and self._is_alone():
+                self.rest.begin(followed.pause)
+
+    def _is_alone(self) -> bool:
+        """Whether no other optimiser could step while this instrument rests."""
+        return len(self._followed) == 1 == len(self._guard.optimizers)
+
+    def _rested(self, left: int = 0) -> None:
+        for followed in self._followed.values():
+            followed.pause = left
+
+    def _end_rest(self) -> None:
+        """Be told of steps again before the pause is over."""
+        if self.rest.until:
+            self._rested(self.rest.left)
+            self.rest.end()
 
     def take(
         self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], norms: Sequence[torch.Tensor]
@@ -234,6 +266,8 @@ class Gradients:
         own = _parameters(optimizer)
         if followed is None or followed.optimizer() is not optimizer or not _same(followed.layout, own):
             return
+        self._end_rest()
+        followed.given = True
         begin = time.perf_counter()
         column_of = dict(zip(map(id, own), followed.layout.columns, strict=True))
         columns = [column_of[id(item)] for item in parameters]
@@ -249,6 +283,7 @@ class Gradients:
     def fetch(self) -> None:
         """Bring what waits into the recording, and compare the weights with those at the start."""
         for followed in self._followed.values():
+            followed.record.steps = followed.taken.count - followed.taken_before
             self._fetch(followed)
             optimizer = followed.optimizer()
             if optimizer is not None and followed.first is not None:
@@ -268,19 +303,11 @@ class Gradients:
 
     # -- gradients ---------------------------------------------------------------------------------------------------
 
-    def _alarm(self) -> bool:
-        """Whether the loss is so far above its usual size that its gradient should be seen now."""
-        loss = self._guard.present_loss
-        if loss is None or not math.isfinite(loss):
-            return False
-        size = abs(loss)
-        jumped = self._usual_loss > 0.0 and size > _JUMP * self._usual_loss
-        # the usual size follows slowly: a loss that keeps growing keeps being looked at
-        self._usual_loss += 0.02 * (size - self._usual_loss) if self._usual_loss > 0.0 else size
-        if jumped and self._extra < _EXTRA:
+    def _sweep_extra(self, followed: _Followed, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        """A sweep that isn't due, for the sake of what has happened."""
+        if not skips_itself(optimizer):
             self._extra += 1
-            return True
-        return False
+            self._sweep(followed, optimizer, frame)
 
     def _sweep(
         self,
@@ -334,6 +361,8 @@ class Gradients:
             Pace(_FIRST_SAMPLES, 0.4),
             _layout(parameters),
             [min(_SAMPLE, item.numel()) for item in parameters],
+            taken := self._guard.steps_of(optimizer),
+            taken.count,
             fetched_at=time.perf_counter(),
         )
         self._followed[id(optimizer)] = followed

@@ -8,6 +8,7 @@ state as often as the time budget allows.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from unstuck.instruments.moments import Draw, Moment, Moments, frame_marks
 from unstuck.instruments.pace import Pace
 from unstuck.measure.finiteness import Sweep, all_finite, first_nonfinite
 from unstuck.places import Frame, user_chain
+from unstuck.signals import Rest
 
 __all__ = ["Backward", "Guard", "Incident", "StepCount", "skips_itself"]
 
@@ -177,6 +179,8 @@ class Guard:
         self._clean_after = 0
         self._swept_at = -1
         self._swept_whole = False
+        self._calm_at = _EVERY_STEP
+        self.rest = Rest(("backward_ended", "gradients_zeroed"))
 
     def steps_of(self, optimizer: torch.optim.Optimizer) -> StepCount:
         """How often an optimiser has stepped; goes on counting."""
@@ -231,12 +235,12 @@ class Guard:
     def backward_begins(self, tensors: Sequence[Any], frame: FrameType) -> None:
         if self._window and self._culprit is None and not self._gradients_finite(self.optimizers.values()):
             self._culprit, self._alarm = self._window[-1], True
+            self._be_alert()
         values, finite = self._look(tensors)
-        since = self._moments.backwards_since
         known = self._moments
         moments = tuple(
             [
-                (moment, since[moment.kind] + 1)
+                (moment, known.passes_since(moment.kind) + 1)
                 for moment in (known.forward, known.draw, known.step)
                 if moment is not None
             ]
@@ -244,6 +248,7 @@ class Guard:
         record = Backward(values, finite, self._marks_of(frame), moments)
         if not finite:
             self._alarm = True
+            self._be_alert()
             record.chain = user_chain(frame)
             record.reached = frozenset(_reached(tensors))
             record.losses = tuple(item.detach() for item in tensors if isinstance(item, torch.Tensor))
@@ -277,6 +282,7 @@ class Guard:
     def gradients_zeroed(self, owner: Any) -> None:
         if not self._window:
             return
+        self._be_alert()
         cleared = {id(parameter) for parameter in _parameters_of(owner)}
         for record in self._window:
             record.reached = record.reached - cleared
@@ -300,6 +306,8 @@ class Guard:
             self._meet(optimizer)
             known = self._known[id(optimizer)]
         if closure is not None:
+            self._be_alert()
+            self._moments.closure_met()
             self._closure = optimizer
             self._passes_before = self.passes
             return
@@ -324,6 +332,14 @@ class Guard:
         if self._parameter_pace.due():
             self._check_parameters(optimizer, frame)
         self._forget()
+        if self.steps >= self._calm_at:
+            self._calm_at = sys.maxsize
+            self.rest.begin()
+
+    def _be_alert(self) -> None:
+        """Something is different from the usual steps, in which only a loss and a step have to be looked at."""
+        self._calm_at = self.steps + _EVERY_STEP
+        self.rest.end()
 
     def count_step(self, optimizer: torch.optim.Optimizer) -> None:
         """A step is complete."""
@@ -354,21 +370,21 @@ class Guard:
 
     def _is_glance(self, sweep: Sweep) -> bool:
         """Whether one gradient is enough of this step: to look at all is dear, and was done not long ago."""
-        return (
-            (sweep.partial or 0.0 < self._step_seconds < _TINY)
+        return bool(
+            self.steps % _DEAR_INTERVAL
             and not self._alarm
-            and not self._drops
+            and (0.0 < self._step_seconds < _TINY or sweep.partial)
             and self.steps >= _EVERY_STEP
-            and bool(self.steps % _DEAR_INTERVAL)
+            and not self._drops
         )
 
     @staticmethod
     def _glance(sweep: Sweep) -> bool:
         """Whether the first parameter has a plain gradient that is finite: in a few microseconds, or not at all."""
-        gradient = sweep.parameters[0].grad if sweep.parameters else None
-        if gradient is None or gradient.requires_grad or not gradient.is_cpu:
+        gradient = sweep.first.grad if sweep.first is not None else None
+        if gradient is None or gradient.requires_grad or gradient.layout is not torch.strided:
             return False
-        return gradient.layout is torch.strided and gradient.is_floating_point() and isfinite(gradient.sum().item())
+        return isfinite(gradient.sum().item())
 
     def _must_wait(self, sweep: Sweep) -> bool:
         """Whether a look would wait for a device, and the last one wasn't long ago."""

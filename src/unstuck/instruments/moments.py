@@ -129,8 +129,10 @@ class Moments:
         self.draw: Moment | None = None
         self.step: Moment | None = None
         self.draws: deque[Draw] = deque(maxlen=8)
-        self.backwards_since: dict[str, int] = {"forward": 0, "draw": 0, "step": 0}
+        self._passes = 0
+        self._passes_at = {"forward": 0, "draw": 0, "step": 0}
         self._generators: tuple[Any, ...] = ()
+        self._states = rng.StateWatch()
         self._drawn = DrawnIndices()
         self._taken = 0
         self._counts: dict[int, int] = {}
@@ -155,7 +157,7 @@ class Moments:
     def optimizer_created(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         self._follow()
         if self.step is None:
-            self.step = Moment("step", _loop_frames(frame), rng.capture(self._generators))
+            self.step = Moment("step", _loop_frames(frame), self._states.present(self._generators))
 
     def epoch_begins(self, iterator: Any, loader: Any) -> None:
         self._counts[id(iterator)] = 0
@@ -194,7 +196,7 @@ class Moments:
         if self._passes_again:
             self.forward = None
             return  # the end of the last step is a moment that holds all of this one
-        if self._simple() and not self._long and not self.backwards_since["draw"]:
+        if self._simple() and not self._long and not self.passes_since("draw"):
             self.forward = None
             return  # the draw of the batch is a moment that holds all of this step
         caller: FrameType | None = frame
@@ -205,16 +207,20 @@ class Moments:
             "forward", caller, module=module, args=args, kwargs=kwargs, direct=direct, autocast=_autocast_devices()
         )
 
-    def backward_ended(self, tensors: Any) -> None:
-        for kind in self.backwards_since:
-            self.backwards_since[kind] += 1
+    def backward_begins(self, tensors: Any, frame: FrameType) -> None:
+        self._follow()
+        self._passes += 1
+
+    def passes_since(self, kind: str) -> int:
+        """Backward calls that were told since the moment of this kind was taken."""
+        return self._passes - self._passes_at[kind]
 
     def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         # A batch may serve several optimisers in turn: it is let go when the next one is drawn.
         called, self.forward = self.forward is not None, None
         self._stepped = True
         self._optimizers.add(id(optimizer))
-        self.backwards_since["step"] = 0
+        self._passes_at["step"] = self._passes
         self._steps += 1
         now = time.perf_counter()
         self._long = self._steps < _THOROUGH_STEPS or now - self._stepped_at > _LONG
@@ -224,7 +230,7 @@ class Moments:
             return  # the next step begins with the draw of its batch
         if self._is_same_place(frame):
             # the usual case, and in short steps every microsecond of it counts
-            self.step = Moment("step", self._place_frames, rng.capture(self._generators))
+            self.step = Moment("step", self._place_frames, self._states.present(self._generators))
             return
         self._passes_again = (
             self._steps >= _THOROUGH_STEPS
@@ -235,7 +241,7 @@ class Moments:
         # where modules are called, the random states are taken at the first call
         taken_there = called and not self._passes_again
         frames = _loop_frames(frame)
-        self.step = Moment("step", frames, None if taken_there else rng.capture(self._generators))
+        self.step = Moment("step", frames, None if taken_there else self._states.present(self._generators))
         self._remember_place(frame, frames)
 
     def _is_same_place(self, frame: FrameType) -> bool:
@@ -255,10 +261,9 @@ class Moments:
         self._place = (id(place), frames[0].lasti) if own else None
         self._place_frames = frames
 
-    def step_begins(self, optimizer: torch.optim.Optimizer, closure: Any, frame: FrameType) -> None:
-        if closure is not None:
-            self._closures = True
-        self._follow()
+    def closure_met(self) -> None:
+        """A step is about to call a closure, in which whole passes may be made."""
+        self._closures = True
 
     def _follow(self) -> None:
         """The thread that is running now is the one that trains."""
@@ -284,8 +289,8 @@ class Moments:
         if self._taken % _RESCAN == 0 or self._taken & (self._taken - 1) == 0:
             self._generators = tuple(_find_generators(frame))
         self._taken += 1
-        setattr(self, kind, Moment(kind, _chain(frame), rng.capture(self._generators), **more))
-        self.backwards_since[kind] = 0
+        setattr(self, kind, Moment(kind, _chain(frame), self._states.present(self._generators), **more))
+        self._passes_at[kind] = self._passes
 
 
 def _autocast_devices() -> tuple[tuple[str, torch.dtype], ...]:

@@ -66,6 +66,7 @@ class Sweep:
 
     Attributes:
         parameters: these, but for those that have no shape yet.
+        first: the first of them, whose gradient is computed last; None where it isn't of real numbers on the CPU.
         partial: whether a quick look leaves something out.
     """
 
@@ -83,6 +84,8 @@ class Sweep:
         small = {id(item) for item in self._small}
         self._others = [item for item in self.parameters if id(item) not in small]
         self._first = self._others[:1] if self._others and self._others[0].numel() <= 4 * _SMALL else []
+        first = self.parameters[0] if self.parameters else None
+        self.first = first if first is not None and first.is_cpu and first.is_floating_point() else None
         self.partial = bool(self._small) and len(self._others) > len(self._first)
 
     def gradients_finite(self, quick: bool = False) -> bool:

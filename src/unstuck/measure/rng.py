@@ -17,10 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["RandomState", "capture", "is_generator", "restore"]
+__all__ = ["RandomState", "StateWatch", "capture", "is_generator", "restore"]
 
 _WORDS = 624
 _BYTES = 4 * (_WORDS + 1)
+
+_STILL = 32
+"""Questions after which states that haven't moved are taken to stand still."""
+
+_COMPARED, _SELDOM = 8, 32
+"""States are compared at every so many-th question, and taken at every so many-th while they stand still."""
 
 
 class RandomState(NamedTuple):
@@ -49,6 +55,52 @@ def capture(others: Collection[Any] = ()) -> RandomState:
         _python_access()[0](),
         random._inst.gauss_next,  # type: ignore[attr-defined]
         tuple([(generator, _state_of(generator)) for generator in others]) if others else (),
+    )
+
+
+class StateWatch:
+    """The present random states, again and again: taken at every question, but seldom while nothing draws numbers.
+
+    Many loops draw none, and then the states cost as much as all else that is kept of a short step. A loop that begins
+    to draw after a long still time is noticed at most 31 questions late: until then the states from before it are told.
+    """
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._still = 0
+        self._known: RandomState | None = None
+
+    def present(self, others: Collection[Any] = ()) -> RandomState:
+        """The states.
+
+        Args:
+            others: as for :func:`capture`; with any, they are taken at every question.
+        """
+        if others:
+            return capture(others)
+        self._asked += 1
+        known = self._known
+        if known is not None and self._still >= _STILL and self._asked % _SELDOM:
+            return known
+        state = capture()
+        if self._still < _STILL and self._asked % _COMPARED:
+            return state
+        if known is not None and _is_same(state, known):
+            self._still += _COMPARED
+            return known
+        self._still, self._known = 0, state
+        return state
+
+
+def _is_same(one: RandomState, other: RandomState) -> bool:
+    """Whether no number was drawn in between; False where that is hard to tell."""
+    return (
+        isinstance(one.numpy, bytes)
+        and isinstance(one.python, bytes)
+        and one[2:] == other[2:]
+        and torch.equal(one.torch_cpu, other.torch_cpu)
+        and len(one.torch_cuda) == len(other.torch_cuda)
+        and all(map(torch.equal, one.torch_cuda, other.torch_cuda))
     )
 
 

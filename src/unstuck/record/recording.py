@@ -153,9 +153,7 @@ class Recording:
         shorter.incidents = [item for item in self.incidents if item.step is not None and item.step < step]
         shorter.losses = [item for item in self.losses + self._block if item[0] < step]
         whole = self.loss_series.cut(step)
-        for at, value in self._block:
-            if at < step:
-                whole.add(at, (value,))
+        whole.add_numbers([item for item in self._block if item[0] < step])
         shorter.loss_series = whole
         shorter.optimizers = [item.cut(step) for item in self.optimizers]
         shorter.clips = [item.cut(step) for item in self.clips]
@@ -174,8 +172,7 @@ class Recording:
         if self._block:
             self.losses = (self.losses + self._block)[-8 * _BLOCK :]
             steps, values = zip(*self._block, strict=True)
-            for step, value in self._block:
-                self.loss_series.add(step, (value,))
+            self.loss_series.add_numbers(self._block)
             self._block = []
             self._write({"event": "losses", "steps": steps, "values": values})
 
@@ -241,9 +238,9 @@ def _replay_event(recording: Recording, event: dict[str, Any]) -> None:
     kind = event.pop("event", None)
     if kind == "losses":
         values = [_number(value) for value in event["values"]]
-        recording.losses += zip(event["steps"], values, strict=True)
-        for step, value in zip(event["steps"], values, strict=True):
-            recording.loss_series.add(step, (value,))
+        pairs = list(zip(event["steps"], values, strict=True))
+        recording.losses += pairs
+        recording.loss_series.add_numbers(pairs)
     elif kind == "optimizer":
         record = decoded(event["record"])
         if isinstance(record, OptimizerRecord):

@@ -92,7 +92,16 @@ class Series:
     def add_bucket(self, bucket: Bucket) -> None:
         """Append rows that are joined already."""
         self.buckets.append(bucket)
-        if len(self.buckets) > self.capacity:
+        self._shorten()
+
+    def add_numbers(self, numbers: Iterable[tuple[int, float]]) -> None:
+        """Append many (step, value) to a table of one column."""
+        kind = self.kind
+        self.buckets += [Bucket(step, step, 1, row := array(kind, (value,)), row, row) for step, value in numbers]
+        self._shorten()
+
+    def _shorten(self) -> None:
+        while len(self.buckets) > self.capacity:
             half = self.capacity // 4 * 2
             older = self.buckets[:half]
             self.buckets[:half] = [join(older[index], older[index + 1]) for index in range(0, half, 2)]

@@ -95,7 +95,7 @@ class Session:
         self._live = None if options.trace_step is None else LiveTrace(options.trace_step, self._guard)
         limit = [] if options.steps is None else [StepLimit(options.steps, self._on_steps_done)]
         live: list[Listener] = [] if self._live is None else [self._live]
-        losses = Losses(self.recording, self._guard)
+        losses = Losses(self.recording, self._guard, gradients.loss_jumped)
         self._batches = Batches(self.recording, self._guard)
         constructions = Constructions()
         self._first_steps = FirstSteps(

@@ -73,17 +73,22 @@ class Rest:
         self.until = 0
         self._bus: Bus | None = None
 
+    @property
+    def left(self) -> int:
+        """Steps that are still to be left out, with the present one if it has begun."""
+        return 0 if self._bus is None else max(0, self.until - self._bus.steps)
+
     def begin(self, steps: int | None = None) -> None:
         """Leave out so many steps from now on, with the present one if it has begun; None: all until :meth:`end`."""
         if self._bus is not None and (steps is None or steps > 0):
             self.until = sys.maxsize if steps is None else self._bus.steps + steps
-            self._bus.rests_changed()
+            self._bus.rests_changed(self.signals)
 
     def end(self) -> None:
         """Listen again at once."""
         if self.until and self._bus is not None:
             self.until = 0
-            self._bus.rests_changed()
+            self._bus.rests_changed(self.signals)
 
     def join(self, bus: Bus) -> None:
         """A bus counts the steps from now on."""
@@ -143,7 +148,8 @@ class Bus:
         self._depth = 0  # instruments at work, in any thread
         self._rests: list[tuple[Listener, Rest]] = []
         self._alarm = sys.maxsize  # the step at whose end the next rest is over
-        self._senders: dict[tuple[str, tuple[int, ...]], Handler] = {}
+        self._leaves: dict[str, list[tuple[Listener, Rest]]] = {}
+        self._senders: dict[tuple[str, tuple[Rest, ...]], Handler] = {}
         self._connect()
 
     @property
@@ -162,16 +168,19 @@ class Bus:
         self._rests = [(item, rest) for item, rest in rests if rest is not None]
         for _, rest in self._rests:
             rest.join(self)
+        self._leaves = {
+            signal: [(item, rest) for item, rest in self._rests if signal in rest.signals] for signal in SIGNALS
+        }
         self._route(SIGNALS)
 
     def _route(self, signals: Iterable[str]) -> None:
         """Choose who is called at each of the signals: all that listen to it and aren't at rest."""
-        resting = [(item, rest.signals) for item, rest in self._rests if rest.until]
         for signal in signals:
-            absent = tuple([item for item, left_out in resting if signal in left_out])
-            key = (signal, tuple(map(id, absent)))
-            sender = self._senders.get(key)
+            leaves = self._leaves[signal]
+            resting = tuple([rest for _, rest in leaves if rest.until])
+            sender = self._senders.get((signal, resting))
             if sender is None:
+                absent = [item for item, rest in leaves if rest.until]
                 handlers = [
                     (item, getattr(item, signal))
                     for item in self.listeners
@@ -179,20 +188,20 @@ class Bus:
                 ]
                 counts = signal == "step_ended"
                 sender = self._sender(signal, handlers, counts) if handlers or counts else _nothing
-                self._senders[key] = sender
+                self._senders[signal, resting] = sender
             setattr(self, signal, sender)
 
-    def rests_changed(self) -> None:
-        """An instrument has begun to rest, or has ended it."""
+    def rests_changed(self, signals: Iterable[str]) -> None:
+        """An instrument has begun to rest from these signals, or has ended it."""
         self._alarm = min([rest.until for _, rest in self._rests if rest.until], default=sys.maxsize)
-        self._route({signal for _, rest in self._rests for signal in rest.signals})
+        self._route(signals)
 
     def _wake(self) -> None:
         """Some rests are over."""
         over = [(item, rest) for item, rest in self._rests if 0 < rest.until <= self.steps]
         for _, rest in over:
             rest.until = 0
-        self.rests_changed()
+        self.rests_changed(frozenset().union(*[rest.signals for _, rest in over]))
         for listener, rest in over:
             if rest.woken is None:
                 continue

@@ -201,7 +201,7 @@ class PlainSource:
         if _compiling():
             return None
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        asked = self._wants_closures()
+        asked = closure is not None and self._wants_closures()
         self._bus.step_begins(optimizer, closure, sys._getframe(1))
         if closure is None or not asked:
             return None
@@ -252,7 +252,7 @@ class PlainSource:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
             standing = torch.autograd.backward
-            if self._bus.busy and standing is not backward:
+            if standing is not backward and self._bus.busy:
                 # a replay stands in for it, also where the program had imported the name before
                 return standing(tensors, *args, **kwargs)
             if _compiling() or self._in_backward or self._bus.muted:
