@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.trainer.test_nonfinite import BAD_BATCH, Faulty, finding, fit, line_of
-from unstuck.trainer.late_flags import LateFlags
-from unstuck.trainer.nonfinite import NonfiniteWatcher
+from unstuck.trainer.nonfinite.late_flags import LateFlags
+from unstuck.trainer.nonfinite.watcher import NonfiniteWatcher
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_a_healthy_run_is_silent(tmp_path: Path) -> None:
 
 
 def test_without_room_for_a_snapshot_it_is_told_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unstuck.trainer.late_flags._has_room", lambda tensors, needed: False)
+    monkeypatch.setattr("unstuck.trainer.nonfinite.late_flags._has_room", lambda tensors, needed: False)
     (text,) = fit(Faulty("sqrt"), tmp_path)
     assert "late" in text
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import unstuck
 from unstuck.errors import MisconfigurationException, NonFiniteError
-from unstuck.trainer.nonfinite import NonfiniteWatcher
+from unstuck.trainer.nonfinite.watcher import NonfiniteWatcher
 
 
 class Net(unstuck.LightningModule):

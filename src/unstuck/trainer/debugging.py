@@ -47,8 +47,8 @@ def watched(run: Run) -> Iterator[None]:
         return
     # what watches is imported when something runs, not with the Trainer
     from unstuck.session.guarding import Guarding
-    from unstuck.trainer.nonfinite import NonfiniteWatcher
-    from unstuck.trainer.nonfinite_evaluation import NonfiniteEvaluationWatcher
+    from unstuck.trainer.nonfinite.evaluation import NonfiniteEvaluationWatcher
+    from unstuck.trainer.nonfinite.watcher import NonfiniteWatcher
 
     session = _active_session()
     desk = _desk(run, session)

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,9 +22,8 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from unstuck.errors import MisconfigurationException, NonFiniteError
 from unstuck.instruments.guard import Backward, Incident
-from unstuck.instruments.moments import Draw, FrameMoment, Moment, Moments
+from unstuck.instruments.moments import Draw, Moments
 from unstuck.instruments.pace import Pace
 from unstuck.instruments.underflow import LOOKS, ZEROS, computed_in_float16, share_of_zeros
 from unstuck.measure import rng
@@ -35,15 +33,17 @@ from unstuck.measure.rng import RandomState
 from unstuck.messages import rank_zero_info
 from unstuck.places import user_chain
 from unstuck.record.gradients import ScalerRecord
-from unstuck.trainer.late_flags import KeptBatch, LateFlags
-from unstuck.trials.dropping import WAITS, DroppedBatch, DroppedTooOftenError, StepDropper, decides_on_device
-from unstuck.trials.incident_folder import sha256_of
+from unstuck.trainer.nonfinite.dropped_steps import DroppedSteps
+from unstuck.trainer.nonfinite.late_flags import KeptBatch, LateFlags
+from unstuck.trainer.nonfinite.repeating import call_moment, rebuild_of
+from unstuck.trials.dropping import WAITS, DroppedBatch, decides_on_device
 
 if TYPE_CHECKING:
     from unstuck.session.incident_desk import IncidentDesk
     from unstuck.trainer.run import Run
+    from unstuck.trials.dropping import StepDropper
 
-__all__ = ["NonfiniteWatcher", "call_moment"]
+__all__ = ["NonfiniteWatcher"]
 
 _EVERY_STEP = 2
 """First steps in which everything is looked at."""
@@ -118,20 +118,14 @@ class NonfiniteWatcher:
         self._in_float16 = False
         self._failed = False
         self._repeats = isinstance(optimizer, torch.optim.LBFGS)
-        self._dropper = StepDropper() if run.settings.on_nonfinite == "skip-step" else None
-        if self._dropper is not None and isinstance(optimizer, torch.optim.LBFGS):
-            raise MisconfigurationException(
-                "`on_nonfinite='skip-step'` doesn't work with LBFGS, which moves the weights before it knows the loss."
-            )
+        self._dropping = DroppedSteps(run, optimizer) if run.settings.on_nonfinite == "skip-step" else None
         device = parameters[0].device.type if parameters else "cpu"
         self._waits = device != "cpu" or self.lag is not None
-        looks = self._dropper is not None and run.precision.scaler is None and not decides_on_device(optimizer)
+        looks = self._dropping is not None and run.precision.scaler is None and not decides_on_device(optimizer)
         if looks and self._waits:
             rank_zero_info(f"Trainer(on_nonfinite='skip-step'): {WAITS}.")
-        late = self._waits and not self._repeats and self._dropper is None
+        late = self._waits and not self._repeats and self._dropping is None
         self._late = LateFlags(run, self.lag) if late else None
-        self._mark: Any = None
-        self._scaler_before: tuple[Tensor, Tensor] | None = None
         self._scales = run.precision.scaler is not None
         self._accumulates = run.settings.accumulate_grad_batches > 1
         self._capture: Callable[[], RandomState] = rng.capture
@@ -140,8 +134,8 @@ class NonfiniteWatcher:
 
     def begin(self, arguments: tuple[Any, ...], batch_idx: int) -> None:
         self._arguments, self._index = arguments, batch_idx
-        if self._dropper is not None and self._calls == 0:
-            self._begin_window(self._dropper)
+        if self._dropping is not None and self._calls == 0:
+            self._dropping.begin()
         self._until_random -= 1
         if self._until_random < 0:
             self._note_random_state()
@@ -159,7 +153,7 @@ class NonfiniteWatcher:
             if not self._over:
                 self._late.note(loss)
             return
-        if self._dropper is not None and self._waits:
+        if self._dropping is not None and self._waits:
             return  # the gradients decide, on the device
         if self._steps == self._zeros_at:
             self._in_float16 = computed_in_float16(loss)
@@ -184,8 +178,8 @@ class NonfiniteWatcher:
             self._declare("loss" if bad_loss else "gradient", self._run.strategy.optimizers[0], batch, self._steps, 0)
 
     def before_step(self, optimizer: Optimizer) -> None:
-        if self._dropper is not None:
-            self._keep_or_drop(optimizer, self._dropper)
+        if self._dropping is not None:
+            self._keep_or_drop(optimizer, self._dropping)
             return
         if self._scales:
             return  # a loss scaler drops what isn't finite
@@ -204,7 +198,7 @@ class NonfiniteWatcher:
 
     def end(self, optimizer: Optimizer, stepped: bool, scaler_skipped: bool) -> None:
         if stepped:
-            if self._dropper is not None and self._end_window(self._dropper):
+            if self._dropping is not None and self._dropping.end():
                 pass
             elif scaler_skipped:
                 self._skip(optimizer)
@@ -225,8 +219,8 @@ class NonfiniteWatcher:
 
     def finish(self) -> None:
         """The fit is over: flags that nobody has read are read now."""
-        if self._dropper is not None:
-            self._try_to_drop(self._dropper.read_flags)
+        if self._dropping is not None:
+            self._dropping.read_flags()
         if self._late is not None and not self._over:
             found = self._late.read()
             if found is not None:
@@ -248,39 +242,28 @@ class NonfiniteWatcher:
     @property
     def dropper(self) -> StepDropper | None:
         """What drops steps; None without that policy."""
-        return self._dropper
+        return None if self._dropping is None else self._dropping.dropper
 
-    def _begin_window(self, dropper: StepDropper) -> None:
-        dropper.remember([self._run.module])
-        store = self._run.logbook.store
-        self._mark = None if store is None else store.mark()
-        if not self._scales:
-            self._run.precision.skipped_step = False
-
-    def _keep_or_drop(self, optimizer: Optimizer, dropper: StepDropper) -> None:
+    def _keep_or_drop(self, optimizer: Optimizer, dropping: DroppedSteps) -> None:
         suspect = self._suspect
         if self._scales:
             if suspect is None:
                 return  # what the scale alone has made infinite is the scaler's to drop
-            scaler = self._run.precision.scaler
-            self._scaler_before = scaler._scale.clone(), scaler._growth_tracker.clone()
+            dropping.keep_scale()
         elif suspect is None and self._decides(optimizer):
-            dropper.decide_on_device(optimizer, self._dropped_batch(None))
+            dropping.decide_on_device(optimizer, self._dropped_batch(None))
             return
         elif self._sweep.gradients_finite() and (suspect is None or suspect.spoilt is not False):
             return
         if self._weights_are_bad():
             self._examine(optimizer)
             return
-        if not dropper.dropped:
+        if not dropping.dropper.dropped:
             batch = suspect or self._present()
             bad_loss = batch.loss is not None and batch.loss - batch.loss != 0.0
             self._declare("loss" if bad_loss else "gradient", optimizer, batch, self._steps, 0)
             self._over = False  # it spoils nothing that comes after it
-        dropped = self._dropped_batch(suspect or self._present())
-        self._try_to_drop(lambda: dropper.drop(optimizer, dropped))
-        if not self._scales:
-            self._run.precision.skipped_step = True  # so that no schedule moves
+        dropping.drop(optimizer, self._dropped_batch(suspect or self._present()))
 
     def _dropped_batch(self, looked_at: _Batch | None) -> DroppedBatch:
         """The batch of the present step; only one that is ``looked_at`` tells which sample is bad itself."""
@@ -293,27 +276,6 @@ class NonfiniteWatcher:
     def _decides(self, optimizer: Optimizer) -> bool:
         on_device = self._probe is not None and self._probe.device.type != "cpu"
         return (on_device or self.decide_on_device) and decides_on_device(optimizer)
-
-    def _try_to_drop(self, drop: Callable[[], object]) -> None:
-        try:
-            drop()
-        except DroppedTooOftenError as error:
-            raise NonFiniteError(f"{error}: the fit ends. The first of them was warned of.") from error
-
-    def _end_window(self, dropper: StepDropper) -> bool:
-        """Whether the step was dropped here."""
-        self._try_to_drop(dropper.finish_on_device)
-        if not dropper.finish():
-            return False
-        store = self._run.logbook.store
-        if store is not None and self._mark is not None:
-            store.return_to(self._mark)
-        before, self._scaler_before = self._scaler_before, None
-        if before is not None:
-            scaler = self._run.precision.scaler
-            scaler._scale.copy_(before[0])
-            scaler._growth_tracker.copy_(before[1])
-        return True
 
     # -- looks -------------------------------------------------------------------------------------------------------
 
@@ -501,46 +463,6 @@ class NonfiniteWatcher:
                     scale=scale,
                 )
             )
-
-
-def call_moment(run: Run, method: str, arguments: tuple[Any, ...], start: RandomState) -> Moment:
-    """The moment before a step method of the user's module was called."""
-    module = run.module
-    step = run.precision.wrap_step(getattr(module, method))
-    scope = module.__dict__
-
-    def call() -> Any:
-        around = scope["_current_fx_name"]
-        scope["_current_fx_name"] = method
-        try:
-            return step(*arguments)
-        finally:
-            scope["_current_fx_name"] = around
-
-    frames = []
-    frame = sys._getframe(1)
-    while frame is not None:
-        frames.append(FrameMoment(id(frame), frame.f_code, frame.f_lasti, None, {}))
-        frame = frame.f_back  # type: ignore[assignment]
-    return Moment("call", tuple(frames), start, module=module, args=arguments, call=call)
-
-
-def rebuild_of(run: Run, method: str, arguments: tuple[Any, ...] | None) -> dict[str, Any]:
-    """What another process needs to make the module again and call its method."""
-    kind = type(run.module)
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return {
-        "kind": "trainer",
-        "module": kind.__module__,
-        "class": kind.__qualname__,
-        "file": file,
-        "sha256": None if file is None else sha256_of(Path(file)),
-        "method": method,
-        "precision": run.precision.precision,
-        "batch_position": 0,
-        "plain_arguments": [] if arguments is None else [item for item in arguments[1:] if isinstance(item, int)],
-        "hyper_parameters": dict(getattr(run.module, "hparams_initial", {}) or {}),
-    }
 
 
 def _same_random(state: RandomState, other: RandomState) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unstuck.measure import rng
 from unstuck.places import user_chain
-from unstuck.trainer.nonfinite import call_moment
+from unstuck.trainer.nonfinite.repeating import call_moment
 from unstuck.trials.replay.evaluation import EvaluationStep
 
 if TYPE_CHECKING:
