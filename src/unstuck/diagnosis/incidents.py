@@ -44,7 +44,11 @@ def code_of(incident: IncidentRecord) -> str | None:
     origin = incident.origin
     if incident.precision is not None and incident.precision.finite:
         return "numerics.low-precision-overflow"
-    if incident.kind in ("parameter", "state") or (origin is not None and origin.leaf == "parameter"):
+    if (
+        incident.reworked_at
+        or incident.kind in ("parameter", "state")
+        or (origin is not None and origin.leaf == "parameter")
+    ):
         return "numerics.nonfinite-parameter"
     if origin is not None and origin.leaf == "batch":
         return "data.nonfinite-input"
@@ -191,7 +195,7 @@ def incident_notes(incident: IncidentRecord) -> tuple[str, ...]:
             f"{incident.extra.get('value')} of {incident.extra.get('method')}, loader {incident.extra.get('loader')}: "
             "training went on, the weights aren't touched"
         )
-    if incident.kind in ("loss", "gradient") and incident.origin is None:
+    if incident.kind in ("loss", "gradient") and incident.origin is None and not incident.reworked_at:
         reason = incident.reasons[0] if incident.reasons else "no operation was found on the way back"
         notes.append(f"the operation isn't known ({reason}); `unstuck run --rerun` traces the step as it happens")
     if incident.folder is not None and incident.kind == "parameter":

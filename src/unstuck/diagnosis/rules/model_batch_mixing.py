@@ -6,10 +6,11 @@ batch is mixed alike, and single samples, or batches of another size, give somet
 
 Found by following which sample of the batch each element belongs to through the first steps, to the first operation
 inside the model (a layer lies downstream) that lets samples meet. It must be known that they are independent: a loader
-has stacked them, or the loop has picked rows of a table that have one target each. Normalisation over the batch,
+has stacked them, or the loop has picked rows of a table that have one target each. What is known without that is a
+softmax over the samples that gives the weights of a sum over another dimension. Normalisation over the batch,
 comparisons of all pairs in a loss, products with an adjacency matrix, mixed-up inputs (mixup) and statistics of a batch
-beside its samples aren't reported. At the end of a run one sample of a kept batch is replaced: if no other output of
-the model moves, nothing is reported either.
+beside its samples aren't reported. At the end of a run samples of a kept batch are replaced: if no other output of the
+model moves, nothing is reported either.
 """
 
 from __future__ import annotations
@@ -63,12 +64,39 @@ def rule(recording: Recording) -> list[Finding]:
         if objective.anatomy.batch_size is None:
             continue
         meeting = next(_meetings(objective), None)
-        if meeting is not None and (meeting.scattered is not None or independent_samples(objective)):
+        if meeting is not None and (_is_wrong_by_itself(meeting) or independent_samples(objective)):
             found.append(meeting)
     trial = next(iter(recording.all(DependenceTrial)), None)
-    if trial is not None and trial.model and not trial.touched:
+    # outputs that move with no input at all say nothing of where samples meet
+    if trial is not None and trial.model and trial.depends and not trial.touched:
         found = [item for item in found if not item.objective.op(item.index).module]  # they don't meet in the model
     return [_finding(found[0], len(found), trial)] if found else []
+
+
+def _is_wrong_by_itself(meeting: Meeting) -> bool:
+    """Whether an operation is wrong whatever the samples are to each other."""
+    return meeting.scattered is not None or _summed_over_others(meeting)
+
+
+def _summed_over_others(meeting: Meeting) -> bool:
+    """Whether a softmax's results are weights of a sum that goes over another dimension than the softmax."""
+    objective, op = meeting.objective, meeting.objective.op(meeting.index)
+    if op.name != "softmax":
+        return False
+    for weighting in objective.users(meeting.index):
+        product = objective.op(weighting)
+        if product.name != "mul" or len(product.inputs) != 2 or not all(value.grad for value in product.inputs):
+            continue
+        shape, weights = product.outputs[0].shape, op.outputs[0].shape
+        if len(shape) != len(weights):
+            continue
+        for summing in objective.users(weighting):
+            total = objective.op(summing)
+            dims = dims_of(total, total.inputs[0]) if total.name == "sum" and total.inputs else ()
+            others = bool(dims) and len(dims) < len(shape) and not set(dims) & set(meeting.dims)
+            if others and all(weights[dim] == shape[dim] > 1 for dim in dims):
+                return True
+    return False
 
 
 def _meetings(objective: Objective) -> Iterator[Meeting]:

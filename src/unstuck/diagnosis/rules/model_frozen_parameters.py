@@ -8,11 +8,12 @@ never on again stops learning.
 Found from ``requires_grad`` at every look, from what was loaded or stepped before, and from the numbers themselves: a
 matrix that has learnt something has directions of large weight, which independent random numbers haven't. The traced
 steps must show that the frozen part feeds what is trained, or lies between it and the loss; a frozen target or teacher
-does neither.
+does neither. A frozen layer beside which an adapter learns from the same input isn't reported.
 """
 
 from __future__ import annotations
 
+from unstuck.diagnosis.adapters import has_path_beside
 from unstuck.diagnosis.cuts import users
 from unstuck.diagnosis.wiring import (
     FEW,
@@ -86,6 +87,8 @@ def _never_trained(recording: Recording, record: Connections) -> list[Finding]:
             continue
         if all(item.born_frozen and item.kind != "Embedding" for item in matrices):
             continue  # a constant that is kept as a parameter
+        if anatomies and has_path_beside(anatomies[0], (item.path for item in matrices)):
+            continue  # an adapter learns in its place
         if any(_matters(anatomy, {item.path for item in group}) for anatomy in anatomies):
             found.append(_finding(record, module, group))
     return found

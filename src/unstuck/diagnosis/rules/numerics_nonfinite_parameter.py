@@ -21,6 +21,9 @@ _SMALLEST = {"float16": 6e-8, "bfloat16": 9.2e-41, "float32": 1.4e-45, "float64"
 """Smallest positive number of each format."""
 
 
+_DIVIDING = frozenset({"div", "addcdiv", "reciprocal", "rsqrt"})
+
+
 def rule(recording: Recording) -> list[Finding]:
     """One finding per incident of a poisoned parameter or optimiser state."""
     found = []
@@ -28,17 +31,26 @@ def rule(recording: Recording) -> list[Finding]:
         if code_of(incident) != CODE:
             continue
         update = incident.update
-        if update is None:
+        evidence: dict[str, Any]
+        if incident.reworked_at:
+            where = where_of(incident, incident.reworked_at)
+            summary = (
+                "gradients are finite after backward, and are not when the step takes them: this line changes them"
+            )
+            evidence = dict(incident.extra) if incident.loss is None else {**incident.extra, "loss": incident.loss}
+            remedy = "make it safe for gradients that are all zero: add an eps to the divisor, or pass over them"
+        elif update is None:
             origin = incident.origin
             name = origin.leaf_name if origin is not None else None
             where = where_of(incident, incident.chain, parameter=name)
             summary = f"the parameter {name or ''} was not finite before the forward pass".replace("  ", " ")
-            evidence: dict[str, Any] = dict(incident.extra)
+            evidence = dict(incident.extra)
             if incident.loss is not None:
                 evidence["loss"] = incident.loss
             remedy = "look at what changes the weights outside the optimiser: initialisation, loading, in-place edits"
         else:
-            where = where_of(incident, incident.chain, parameter=update.parameter, op=update.op)
+            chain = (*incident.chain, *update.chain)
+            where = where_of(incident, chain, parameter=update.parameter, op=update.op)
             summary, remedy = _summary(update), _remedy(incident, update)
             evidence = {**incident.extra, **_evidence(update)}
         found.append(
@@ -49,7 +61,7 @@ def rule(recording: Recording) -> list[Finding]:
                 where,
                 evidence,
                 remedy,
-                confirmed=update is not None and update.op is not None,
+                confirmed=bool(incident.reworked_at) or (update is not None and update.op is not None),
                 notes=incident_notes(incident),
             )
         )
@@ -78,6 +90,8 @@ def _remedy(incident: IncidentRecord, update: UpdateRecord) -> str:
             f"eps={update.settings['eps']:g} is zero in {update.dtype}, so the update divides by zero: keep weights "
             "in float32 (autocast for the forward pass), or set an eps that the format can hold"
         )
+    if update.chain and update.op in _DIVIDING:
+        return f"make {update.op} safe in the optimiser's own step: add an eps to what it divides by"
     if update.state:
         return (
             "the optimiser's state overflowed: clip gradients before the step, lower the learning rate, or keep state "

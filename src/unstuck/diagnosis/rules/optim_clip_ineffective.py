@@ -7,6 +7,9 @@ optimiser's (a copy of the model, a generator of parameters that was used up) it
 Found by looking, at every call, whether a backward pass has come since the optimiser's last step, and whether the
 clipped parameters are any optimiser's. It is reported only if the limit would have acted: if norms exceed it. A call
 with an infinite limit, which only measures the norm, is passed over, and so is a second call beside one that acts.
+
+A statement that limits gradients out of place, ``p.grad.clamp(-1, 1)``, clips nothing at all: it is found in the
+program's text, and reported where steps are found to be too large.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from __future__ import annotations
 import math
 
 from unstuck.diagnosis.optimizing import at_line
-from unstuck.findings import Finding, Severity
+from unstuck.diagnosis.rules import optim_exploding_gradient, optim_lr_too_high
+from unstuck.diagnosis.wiring import connections
+from unstuck.findings import Finding, Severity, Where
 from unstuck.record.gradients import TOTAL, ClipRecord
 from unstuck.record.recording import Recording
 
@@ -41,7 +46,28 @@ def rule(recording: Recording) -> list[Finding]:
         over, norm = _exceeding(recording, clip)
         if over >= SHARE:
             found.append(_finding(clip, how, over, norm))
-    return found
+    return found or _dropped(recording)
+
+
+def _dropped(recording: Recording) -> list[Finding]:
+    """Gradients that are limited out of place, in a run whose steps are too large."""
+    record = connections(recording)
+    lines = [item for item in record.statements if item.kind == "dropped_clip"] if record is not None else []
+    if not lines:
+        return []
+    steps = optim_exploding_gradient.rule(recording) or optim_lr_too_high.rule(recording)
+    if not steps:
+        return []
+    return [
+        Finding(
+            CODE,
+            Severity.ERROR,
+            f"the limited gradient is a new tensor that is put nowhere, so nothing is clipped, and {steps[0].summary}",
+            Where(file=lines[0].file, line=lines[0].line),
+            {"statement": lines[0].text.strip(), **steps[0].evidence},
+            "clip in place: p.grad.clamp_(...), or torch.nn.utils.clip_grad_value_ and clip_grad_norm_",
+        )
+    ]
 
 
 def _how(clip: ClipRecord) -> str | None:

@@ -4,7 +4,8 @@
 ``backward`` is never called, so that every step is empty (in Lightning: ``training_step`` returns no loss).
 
 Found by following each optimiser: passes leave gradients in what it holds and it never steps, and nothing else changes
-these parameters either; or it steps, and in the whole run no pass leaves any gradient anywhere.
+these parameters either; or it steps, and in the whole run no pass leaves any gradient anywhere. Without an optimiser:
+no parameter changes, and the program has a line that computes a new value from a gradient and drops it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ def rule(recording: Recording) -> list[Finding]:
     """One finding."""
     record = connections(recording)
     orders = recording.all(OrderRecord)
-    if record is None or not orders:
+    if record is None:
         return []
+    if not orders:
+        return _by_hand(record)
     passes = sum(item.count for item in record.passes)
     empty = [item for item in orders if item.judged >= FEWEST and item.bare >= item.judged]
     if not passes and empty and len(empty) == sum(item.steps > 0 for item in orders):
@@ -47,6 +50,26 @@ def rule(recording: Recording) -> list[Finding]:
         if order.steps == 0 and order.fed >= FEWEST and _stand_still(record, order):
             return [_never_stepped(record, orders, order)]
     return []
+
+
+def _by_hand(record: Connections) -> list[Finding]:
+    """Without an optimiser: an update written by hand whose result is put nowhere."""
+    lines = [item for item in record.statements if item.kind == "dropped_update"]
+    fed = [item for item in record.parameters if item.fed >= FEWEST]
+    if not lines or not fed or any(item.changed for item in record.parameters):
+        return []
+    first = lines[0]
+    return [
+        Finding(
+            CODE,
+            Severity.ERROR,
+            f"{len(fed)} parameters get gradients and never change: the new value that this line computes is a new "
+            "tensor, which no parameter becomes",
+            Where(file=first.file, line=first.line),
+            {"statement": first.text.strip(), "passes": sum(item.count for item in record.passes)},
+            "change the parameter in place, under torch.no_grad(): p -= lr * p.grad or p.sub_(lr * p.grad)",
+        )
+    ]
 
 
 def _stand_still(record: Connections, order: OrderRecord) -> bool:

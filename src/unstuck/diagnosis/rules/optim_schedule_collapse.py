@@ -10,12 +10,14 @@ low because the loss had come down before is never beaten like that.
 
 from __future__ import annotations
 
+import linecache
 import math
 from dataclasses import dataclass
 
 from unstuck.diagnosis.optimizing import at_line
 from unstuck.diagnosis.trying import Tried, tried
 from unstuck.findings import Finding, Severity, Where
+from unstuck.places import Frame
 from unstuck.record.recording import Recording
 from unstuck.record.schedules import ScheduleRecord
 from unstuck.record.trials import LearningTrial
@@ -168,8 +170,14 @@ def _per_batch(schedule: ScheduleRecord) -> bool:
 def _where(item: Tried, schedule: ScheduleRecord | None, at_step: bool = False, step: int | None = None) -> Where:
     if schedule is None:
         return at_line(item.record.made_at, step=step)
-    chain = schedule.step_at if at_step or not schedule.made_at else schedule.made_at
+    moved_there = at_step and _calls_step(schedule.step_at)
+    chain = schedule.step_at if moved_there or not schedule.made_at else schedule.made_at
     return at_line(chain, step=step)
+
+
+def _calls_step(chain: tuple[Frame, ...]) -> bool:
+    """Whether the program moves the schedule itself: a Trainer that does so was told when, where it was made."""
+    return bool(chain) and "step" in linecache.getline(chain[-1].file, chain[-1].line)
 
 
 def _evidence(item: Tried, rates: _Course, schedule: ScheduleRecord | None, trial: LearningTrial) -> dict[str, object]:

@@ -15,8 +15,10 @@ from __future__ import annotations
 import itertools
 import math
 
-from unstuck.diagnosis.optimizing import middle, rows_of
-from unstuck.findings import Finding, Severity, Where
+from unstuck.diagnosis.layers import Graph, graphs_of
+from unstuck.diagnosis.optimizing import at_line, middle, rows_of
+from unstuck.findings import Finding, Severity
+from unstuck.places import Frame
 from unstuck.record.gradients import FIRST_PARAMETER, TOTAL, OptimizerRecord
 from unstuck.record.recording import Recording
 
@@ -42,6 +44,9 @@ UNMOVED = 1e-3
 MOVED = 10.0
 """How much more the late layers have moved."""
 
+SATURATING = frozenset({"sigmoid", "tanh", "hardsigmoid", "hardtanh", "softsign", "softmax"})
+"""Functions that pass little gradient on their flat ends."""
+
 LEARNED = 0.75
 """A loss below this part of its start has learned."""
 
@@ -50,11 +55,11 @@ def rule(recording: Recording) -> list[Finding]:
     """At most one finding per optimiser."""
     if not _unlearned(recording):
         return []
-    findings = (_of(record) for record in recording.optimizers)
+    findings = (_of(recording, record) for record in recording.optimizers)
     return [finding for finding in findings if finding is not None]
 
 
-def _of(record: OptimizerRecord) -> Finding | None:
+def _of(recording: Recording, record: OptimizerRecord) -> Finding | None:
     rows = rows_of(record)
     layers = [index for index, dims in enumerate(record.dims) if dims >= 2 and record.sizes[index] >= 16]
     if len(layers) < FEWEST_LAYERS or record.steps < FEWEST_STEPS or not record.moved or not rows:
@@ -84,7 +89,7 @@ def _of(record: OptimizerRecord) -> Finding | None:
         Severity.WARNING,
         f"the gradient shrinks by {factor:.2g} per layer: at {first} it is {10.0**-fall:.1e} of that at {last}, and "
         f"{still} of {len(layers)} layers have not moved",
-        Where(parameter=first, module=first.rpartition(".")[0] or None),
+        at_line(_lines(recording, first), parameter=first, module=first.rpartition(".")[0] or None),
         {
             "first over last": 10.0**-fall,
             "factor per layer": factor,
@@ -96,6 +101,27 @@ def _of(record: OptimizerRecord) -> Finding | None:
         "use activations that don't saturate (ReLU, GELU), residual connections or normalisation between the layers, "
         "and an initialisation made for the activation (Kaiming, Xavier)",
     )
+
+
+def _lines(recording: Recording, parameter: str) -> tuple[Frame, ...]:
+    """Where the activation behind the first layer is made, or called if it is no module; else where the layer is."""
+    graph = next(iter(graphs_of(recording)), None)
+    if graph is None:
+        return ()
+    layer = next((item for item in graph.layers.values() if item.weight == parameter), None)
+    if layer is None:
+        return graph.made_at(parameter)
+    return _activation(graph, layer.index) or graph.lines_of(layer)
+
+
+def _activation(graph: Graph, index: int) -> tuple[Frame, ...]:
+    for user in graph.users(index):
+        op = graph.anatomy.ops[user]
+        if op.name in SATURATING:
+            own = graph.module(op.module)
+            is_layer = own is not None and not own.parameters
+            return (graph.made(op.module) if is_layer else ()) or graph.anatomy.chain(op.chain)
+    return ()
 
 
 def _unlearned(recording: Recording) -> bool:
