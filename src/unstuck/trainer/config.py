@@ -1,4 +1,4 @@
-"""The Trainer's keywords: checked once, then plain data that nobody changes."""
+"""How the Trainer's keywords are read, each by itself: checked, and brought into one form."""
 
 from __future__ import annotations
 
