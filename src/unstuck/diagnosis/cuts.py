@@ -132,6 +132,14 @@ def cut_before(anatomy: Anatomy, end: int, loss: int | None) -> Cut | None:
     if out:
         return _cut(anatomy, out[-1], "out")
     following = users(anatomy)
+    # torch.tensor(losses, requires_grad=True) reads the numbers of a list without an operation
+    made = [
+        index
+        for index in sorted(seen)
+        if anatomy.ops[index].name == "lift_fresh" and any(grad for _, grad in following.get(index, ()))
+    ]
+    if made:
+        return _cut(anatomy, made[-1], "out")
     detached = [index for index in span if _takes_gradients(anatomy.ops[index]) and _leaves(anatomy, following, index)]
     if detached:
         return _cut(anatomy, detached[-1], "out")
