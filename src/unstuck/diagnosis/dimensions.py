@@ -7,7 +7,7 @@ import math
 from unstuck.diagnosis.objective import Objective
 from unstuck.record.anatomy import Anatomy, Op, Value
 
-__all__ = ["before_moves", "comparisons", "dims_of", "independent_samples", "scattering_view"]
+__all__ = ["before_moves", "comparisons", "dims_of", "independent_samples", "scattering_view", "through"]
 
 _COMPARING = frozenset(
     (
@@ -105,7 +105,7 @@ def before_moves(anatomy: Anatomy, value: Value, dim: int) -> tuple[int | None, 
     """
     while value.op is not None:
         op = anatomy.ops[value.op]
-        mapped = _through(op, dim)
+        mapped = through(op, dim)
         if mapped is None:
             return None
         if mapped < 0:
@@ -114,7 +114,7 @@ def before_moves(anatomy: Anatomy, value: Value, dim: int) -> tuple[int | None, 
     return None, dim, value
 
 
-def _through(op: Op, dim: int) -> int | None:
+def through(op: Op, dim: int) -> int | None:
     """The dimension before an operation; -1 for one that does more than move elements, None where it isn't known."""
     if not op.inputs or not op.outputs:
         return -1

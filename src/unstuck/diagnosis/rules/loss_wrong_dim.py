@@ -7,6 +7,8 @@ Found in the operations that a loss was computed from:
 
 - what ``nll_loss`` picks a class from is followed back to the softmax behind it; that must have gone over the same
   dimension, through every view and permutation in between;
+- a view mustn't cut the rows that a class is picked from out of several places, as ``scores.view(-1, classes)`` of
+  (batch, classes, height, width) does;
 - a softmax at the end of a model mustn't go over the dimension of independent samples;
 - ``cross_entropy`` takes its classes from dimension 1; scores (batch, time, class) of a linear layer have them last,
   which is only accepted where both sizes happen to be equal;
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unstuck.diagnosis.dimensions import before_moves, dims_of, independent_samples
+from unstuck.diagnosis.dimensions import before_moves, dims_of, independent_samples, through
 from unstuck.diagnosis.objective import MOVES, Objective, making_line, objectives
 from unstuck.diagnosis.optimizing import at_line
 from unstuck.diagnosis.spelling import Spelled, spelled
@@ -112,7 +114,7 @@ def _astray(objective: Objective) -> Iterator[Astray]:
         op = objective.op(index)
         found = None
         if op.name in _LIKELIHOODS:
-            found = _another_than_the_classes(objective, op)
+            found = _another_than_the_classes(objective, op) or _rows_of_places(objective, op)
         elif op.name == "div":
             found = _unit_length_over_samples(objective, index, op)
         activation = spelled(objective, index)
@@ -162,6 +164,62 @@ def _normaliser(objective: Objective, value: Value, dim: int) -> tuple[int, Spel
             return (index, activation, dim) if "softmax" in activation.kind else None
         op = objective.op(index)
         if op.name not in ("log", "clamp", "clamp_min", "clamp_max", "add") or len(op.inputs) != 1:
+            return None
+        value = op.inputs[0]
+    return None
+
+
+def _rows_of_places(objective: Objective, op: Op) -> Astray | None:
+    """A view cuts rows out of a layer's scores that run over places or samples where classes are to be.
+
+    ``scores.view(-1, classes)`` of (batch, classes, height, width), ``scores.view(batch, classes, time)`` of (batch,
+    time, classes): the sizes fit, and each row holds numbers of several places.
+    """
+    value, dim = op.inputs[0], 1
+    if len(value.shape) < 2:
+        return None
+    classes = value.shape[1]
+    while value.op is not None:
+        maker = objective.op(value.op)
+        before = through(maker, dim)
+        if before is None:
+            return _cut_wrongly(objective, value.op, classes) if maker.name == "view" else None
+        if before < 0:
+            if "softmax" not in maker.name and maker.name not in ("log", "clamp", "clamp_min"):
+                return None
+            before = dim
+        value, dim = maker.inputs[0], before
+    return None
+
+
+def _cut_wrongly(objective: Objective, index: int, classes: int) -> Astray | None:
+    """A view of what a layer made, where that has the classes in a dimension of their own."""
+    view = objective.op(index)
+    before, after = view.inputs[0], view.outputs[0]
+    layer = _layer_behind(objective, before)
+    if layer is None or len(before.shape) < 3 or after.shape.count(classes) != 1:
+        return None
+    held = 1 if layer.name == "convolution" else len(before.shape) - 1
+    if before.shape[held] != classes:
+        return None
+    first, last = ("1", "-1") if held == 1 else ("1", "2")
+    return Astray(
+        objective,
+        index,
+        f"view from ({', '.join(map(str, before.shape))}) to ({', '.join(map(str, after.shape))}) doesn't move the "
+        f"classes out of dimension {held}: each row of {classes} numbers is cut out of several places",
+        f"move the classes with movedim({first}, {last}) before reshaping, or give it (batch, class, places)",
+        before.shape,
+    )
+
+
+def _layer_behind(objective: Objective, value: Value) -> Op | None:
+    """The layer with weights that made a value, its bias added or not, its dimensions where it left them."""
+    while value.op is not None:
+        op = objective.op(value.op)
+        if op.name in ("convolution", "addmm", "mm", "linear"):
+            return op if objective.is_layer(value.op) else None
+        if op.name not in ("view", "unsafe_view", "alias", "clone", "add") or not op.inputs:
             return None
         value = op.inputs[0]
     return None
