@@ -98,7 +98,8 @@ class Op:
         measured: numbers that only some operations have. ``logsumexp``: of the class scores that a negative
             log-likelihood takes, mean over the samples (0 for log-probabilities). ``target 5%``, ``20%``, ``80%``,
             ``95%``: quantiles of what an output is compared with; ``target sum``: over the last dimension, mean over
-            the others. Of a layer's result ``apart``: standard deviation over the first dimension, root mean square
+            the others. ``other samples``: of the numbers that are compared the share that belongs to different samples
+            of the batch. Of a layer's result ``apart``: standard deviation over the first dimension, root mean square
             over the rest. Of a normalisation ``values per statistic``, ``passed`` (what is left of unit variance: below
             1 as far as eps outweighs the variance) and, with running statistics, ``evaluation shift`` and ``evaluation
             scale``: how far its result in evaluation lies from the one in training, in standard deviations and as a

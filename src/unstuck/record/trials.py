@@ -47,8 +47,8 @@ class DependenceTrial:
 
     Attributes:
         samples: of the batch.
-        place: of the sample that was replaced by another one of the batch: the first of several that moved others, or the
-            first one.
+        place: of the sample that was replaced by another one of the batch: of several the one that moved others, else
+            the first.
         touched: other samples whose outputs moved with it.
         depends: whether any output moved when all samples changed places.
         model: whether the module that was called is the whole model.

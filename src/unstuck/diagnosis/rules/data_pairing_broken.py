@@ -6,14 +6,19 @@ Found with proof only. Either the same input comes with another target at each p
 random pairing would have it. Or the targets can't be told from the inputs as they are paired, neither by a linear
 model nor by nearest neighbours, while they can with another pairing: targets moved on by a few places, or the targets
 that stand beside the same inputs in the program's own arrays. Or they can't be told at all and the program shuffles
-inputs and targets by different random orders.
+inputs and targets by different random orders. Or the elements of a traced step show that outputs are compared with
+targets of other samples of the batch.
 """
 
 from __future__ import annotations
 
+from unstuck.diagnosis.dimensions import comparisons
+from unstuck.diagnosis.objective import MOVES, Objective, objectives
 from unstuck.diagnosis.received import CLASSES, at_frame, chance, judged, last_loss, plain_target, target_frame
+from unstuck.diagnosis.suspicion import course_of
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
+from unstuck.record.anatomy import Value
 from unstuck.record.batches import BatchesRecord, PairingProbe, TargetPart
 from unstuck.record.recording import Recording
 
@@ -45,6 +50,12 @@ NOTHING = 0.12
 CLEAR = 0.4
 """Skill of another pairing from which on it is the right one."""
 
+STRANGERS, SEEN = 0.5, 2
+"""Share of the targets that belong to other samples, and the losses in which that was seen."""
+
+LEARNS = 0.6
+"""Part of the first loss that a run with the targets of other samples can't lose."""
+
 SAMPLES = 128
 """Samples from which on no skill at all says something by itself."""
 
@@ -57,7 +68,7 @@ def rule(recording: Recording) -> list[Finding]:
         finding = finding or _turned_apart(record) or _paired_otherwise(recording, record)
         if finding is not None:
             found.append(finding)
-    return found
+    return found or _with_strangers(recording)
 
 
 def _target_place(recording: Recording, record: BatchesRecord) -> tuple[Frame, ...]:
@@ -101,6 +112,61 @@ def _moved_in_loop(recording: Recording, record: BatchesRecord) -> Finding | Non
         "change the order of inputs and targets together, by one permutation",
         confirmed=True,
     )
+
+
+def _with_strangers(recording: Recording) -> list[Finding]:
+    """The order of the samples changes on the way from the inputs to the loss: sorted and not put back, for one."""
+    compared: list[tuple[Objective, int, Value, Value, float]] = []
+    for objective in objectives(recording):
+        for index, output, target in comparisons(objective):
+            share = objective.op(index).measured.get("other samples")
+            leaf = objective.source(target)[1]
+            if share is None or leaf.leaf != "batch" or _is_read(objective, index, leaf.name):
+                continue
+            compared.append((objective, index, output, target, share))
+    strange = [item for item in compared if item[4] >= STRANGERS]
+    course = course_of(recording)
+    if len(strange) < SEEN or len(strange) < len(compared) or course is None or course.fell > LEARNS:
+        return []
+    objective, index, output, target, share = strange[0]
+    chain = _reordered(objective, output) or _reordered(objective, target) or objective.line(index)
+    return [
+        Finding(
+            CODE,
+            Severity.ERROR,
+            f"the loss compares outputs with the targets of other samples of the batch ({100 * share:.0f} % of them): "
+            "on the way to the loss the order of the samples changes",
+            at_frame(None, chain),
+            {"losses seen": len(strange), "compared with another sample's target": share},
+            "put the outputs back into the order of the batch before they are compared (order.argsort()), or give the "
+            "targets the same order",
+            confirmed=True,
+        )
+    ]
+
+
+def _is_read(objective: Objective, index: int, name: str | None) -> bool:
+    """Whether an output was computed from the tensor that it is compared with: a series and its future."""
+    behind = objective.anatomy.behind(index)
+    return any(
+        value.leaf == "batch" and value.name == name
+        for at in behind
+        if at != index and objective.op(at).name not in MOVES
+        for value in objective.op(at).inputs
+    )
+
+
+def _reordered(objective: Objective, value: Value) -> tuple[Frame, ...]:
+    """The last line on the way to a value that picks rows in another order."""
+    behind = [] if value.op is None else [*objective.anatomy.behind(value.op, through=False), value.op]
+    for index in sorted(behind, reverse=True):
+        op = objective.op(index)
+        if op.name not in ("index", "index_select", "flip", "roll", "sort", "take_along_dim", "gather"):
+            continue
+        taken = op.inputs[0]
+        if taken.samples == "apart" and taken.shape and taken.over and op.outputs[0].shape == taken.shape:
+            return objective.line(index)
+    return ()
 
 
 def _turned_apart(record: BatchesRecord) -> Finding | None:

@@ -16,6 +16,7 @@ from unstuck.places import Frame, is_user_file, user_chain
 from unstuck.record.anatomy import Anatomy, Mark, ModelPart, Op, Units, Value
 from unstuck.trials.anatomy.layers import measured_of, spreads_of
 from unstuck.trials.anatomy.measures import measured
+from unstuck.trials.anatomy.pairs import paired
 from unstuck.trials.anatomy.recurrent import inputs_of, is_recurrent, outputs_of, settings_of, shadows_of
 from unstuck.trials.anatomy.units import CHANNELS_FIRST, units_of, units_of_states
 from unstuck.trials.anatomy.values import Maker, Makers, described, integer_range, moments, over_of, samples_of
@@ -286,7 +287,11 @@ class Anatomist:
                 units=units,
                 measured={}
                 if backward
-                else {**measured(name, settings, sources), **measured_of(name, settings, sources, outputs)},
+                else {
+                    **measured(name, settings, sources),
+                    **measured_of(name, settings, sources, outputs),
+                    **paired(name, sources, shadows),
+                },
             )
         )
         self._keep_within_budget(begin)
