@@ -12,7 +12,7 @@ import torch
 
 from unstuck.instruments.guard import Guard
 from unstuck.measure.gradient_norms import norms_of, total_of
-from unstuck.places import user_chain, user_frame
+from unstuck.places import Frame, user_chain, user_frame
 from unstuck.record.gradients import FIRST_PARAMETER, ClipRecord, ScalerRecord
 from unstuck.record.recording import Recording
 from unstuck.signals import Rest
@@ -270,12 +270,22 @@ class Clipping:
         self._begin_to_follow(self.passes)
         found = self._scalers.get(id(scaler))
         if found is None or found.scaler() is not scaler:
-            record = ScalerRecord(scaled_at=user_chain(frame))
+            record = self._record_of_scaler(user_chain(frame))
             found = self._scalers[id(scaler)] = _Scaler(record, weakref.ref(scaler))
-            self._recording.scalers.append(record)
             self._learn_optimizers()
         found.scaled_at_pass = self.passes
         self._scaling = found
+
+    def _record_of_scaler(self, scaled_at: tuple[Frame, ...]) -> ScalerRecord:
+        """A new record; that of a scaler which the same line has used and which is gone: one is made for every step."""
+        for identity, known in list(self._scalers.items()):
+            if known.scaler() is None and known.record.scaled_at == scaled_at:
+                del self._scalers[identity]
+                known.record.made_anew += 1
+                return known.record
+        record = ScalerRecord(scaled_at=scaled_at)
+        self._recording.scalers.append(record)
+        return record
 
     def gradients_unscaled(self, scaler: Any, optimizer: Any) -> None:
         owner = self._owners.get(id(optimizer))

@@ -22,6 +22,8 @@ from unstuck.instruments.inventory import Inventory, find_models, named_modules_
 from unstuck.measure.freshness import looks_drawn
 from unstuck.places import CallKey, Frame, call_key, is_user_file, user_chain
 from unstuck.program.attributes import own_attributes
+from unstuck.program.gradient_lines import dropped_clip_lines, dropped_update_lines
+from unstuck.program.objective_lines import rewarded_lines, swapped_triplet_lines
 from unstuck.program.statements import (
     blocks_without_gradients,
     constant_dropout_lines,
@@ -67,6 +69,14 @@ _STATEMENTS = (
     ("uncalled", uncalled_lines),
     ("step", optimizer_step_lines),
     ("dropout", constant_dropout_lines),
+    ("dropped_clip", dropped_clip_lines),
+    ("dropped_update", dropped_update_lines),
+)
+
+_BLOCKS = (
+    ("no_grad", blocks_without_gradients),
+    ("rewarded", rewarded_lines),
+    ("swapped_triplet", swapped_triplet_lines),
 )
 
 Mark = tuple[int, int]
@@ -298,9 +308,10 @@ class Connections:
             for line in find(file)
         ]
         self._record.statements += [
-            Statement("no_grad", file, line, _text(file, line), end)
+            Statement(kind, file, line, _text(file, line), end)
             for file in sorted(self._files)
-            for line, end in blocks_without_gradients(file)
+            for kind, find in _BLOCKS
+            for line, end in find(file)
         ]
 
     # -- one look ----------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ __all__ = [
     "takes_position",
     "target_names",
     "whole_pass",
+    "written_by_now",
 ]
 
 VALUE = "__unstuck_value__"
@@ -41,6 +42,15 @@ VALUE = "__unstuck_value__"
 
 _SUSPENDS = 0x20 | 0x80 | 0x200
 """Flags of code that is suspended and resumed: CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR."""
+
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+"""Statements without a block in them."""
+
+_WRITING = (
+    *(ast.Name, ast.MatchAs, ast.MatchStar, ast.Import, ast.ImportFrom),
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef),
+)
+"""Nodes that bind a name themselves."""
 
 Block = list[ast.stmt]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -58,13 +68,22 @@ class Position:
 
 
 def _draw_form(iterated: ast.expr) -> str | None:
-    """``item`` for a loop over a loader itself, ``enumerated`` for one over ``enumerate(loader)``, None for others."""
-    if isinstance(iterated, (ast.Name, ast.Attribute, ast.Subscript)):
+    """``item`` for a loop over a loader itself, or one made there, ``enumerated`` for one over ``enumerate(loader)``, None for others."""
+    if isinstance(iterated, (ast.Name, ast.Attribute, ast.Subscript)) or _makes_loader(iterated):
         return "item"
     named = isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "enumerate"
     if named and len(iterated.args) == 1 and not iterated.keywords:  # type: ignore[attr-defined]
         return "enumerated" if _draw_form(iterated.args[0]) == "item" else None  # type: ignore[attr-defined]
     return None
+
+
+def _makes_loader(iterated: ast.expr) -> bool:
+    """Whether a call is named after the loader that it returns: ``DataLoader(data)``, ``self.train_dataloader()``."""
+    if not isinstance(iterated, ast.Call):
+        return False
+    called = iterated.func
+    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+    return name.lower().endswith("loader")
 
 
 def takes_position(code: CodeType, lasti: int) -> bool:
@@ -322,7 +341,8 @@ def names_needed(code: CodeType, lasti: int) -> tuple[tuple[str, ...], tuple[str
     """Names to capture when a frame is in a call, so that it can be continued later.
 
     Returns:
-        (names that the rest of the current pass reads, further names that a run of the enclosing loops again reads).
+        (names that the rest of the current pass reads, further names that a run of the statement again reads, or of the
+        enclosing loops).
         Names that the frame never rebinds and that aren't its own (globals, builtins) are left out: they can be
         looked up later.
     """
@@ -335,7 +355,8 @@ def names_needed(code: CodeType, lasti: int) -> tuple[tuple[str, ...], tuple[str
     innermost = path[-1].block[path[-1].index]
     start = _first(innermost, position, True) or ([innermost], False)
     near = start[0]
-    far: set[str] = set()
+    # a call of a library's function that calls the module (checkpoint) is run again with its whole statement
+    far: set[str] = _needs(code, [innermost]) if isinstance(innermost, _SIMPLE) else set()
     in_loop = False
     for level in reversed(path):
         near = near if in_loop else [*near, *level.block[level.index + 1 :]]
@@ -407,6 +428,20 @@ def target_names(code: CodeType, lasti: int) -> frozenset[str]:
     """Names that the innermost ``for`` loop around a call takes its items in."""
     loop = _loop_around(code, lasti)
     return frozenset(writes([loop.target])) if isinstance(loop, ast.For) else frozenset()
+
+
+def written_by_now(code: CodeType, lasti: int) -> frozenset[str]:
+    """Names that a pass of the innermost loop around a call may have written when the call is made."""
+    loop, position = _loop_around(code, lasti), call_position(code, lasti)
+    if loop is None or position is None:
+        return frozenset()
+    writing = [
+        node
+        for part in loop.body
+        for node in ast.walk(part)
+        if isinstance(node, _WRITING) and node.lineno <= position.end_line
+    ]
+    return frozenset(writes(writing))
 
 
 def _loop_around(code: CodeType, lasti: int) -> ast.For | ast.While | None:

@@ -11,6 +11,7 @@ __all__ = [
     "constant_dropout_lines",
     "freezing_lines",
     "optimizer_step_lines",
+    "syntax_tree",
     "uncalled_lines",
 ]
 
@@ -20,7 +21,7 @@ _CALLED_FOR_EFFECT = frozenset({"step", "backward", "zero_grad", "train", "eval"
 def freezing_lines(file: str) -> list[int]:
     """Lines that turn gradients off: ``p.requires_grad = False`` (or a computed value), ``p.requires_grad_(False)``."""
     found = []
-    for node in ast.walk(_tree(file)):
+    for node in ast.walk(syntax_tree(file)):
         if isinstance(node, ast.Assign):
             named = any(isinstance(item, ast.Attribute) and item.attr == "requires_grad" for item in node.targets)
             if named and not _is_true(node.value):
@@ -36,7 +37,7 @@ def uncalled_lines(file: str) -> list[int]:
     """Statements that name a method of training and don't call it: ``optimizer.step``."""
     return sorted(
         node.lineno
-        for node in ast.walk(_tree(file))
+        for node in ast.walk(syntax_tree(file))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Attribute)
         and node.value.attr in _CALLED_FOR_EFFECT
@@ -47,7 +48,7 @@ def optimizer_step_lines(file: str) -> list[int]:
     """Lines that call ``step`` of something that is called an optimiser."""
     return sorted(
         node.lineno
-        for node in ast.walk(_tree(file))
+        for node in ast.walk(syntax_tree(file))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "step"
@@ -57,7 +58,7 @@ def optimizer_step_lines(file: str) -> list[int]:
 
 def constant_dropout_lines(file: str) -> list[int]:
     """Lines with functional dropout that nothing turns off: no ``training``, neither as argument nor in an ``if``."""
-    tree = _tree(file)
+    tree = syntax_tree(file)
     guarded = {
         id(inner)
         for node in ast.walk(tree)
@@ -78,7 +79,7 @@ def constant_dropout_lines(file: str) -> list[int]:
 def blocks_without_gradients(file: str) -> list[tuple[int, int]]:
     """(line of the ``with`` or the decorator, last line) of what runs under ``torch.no_grad()`` and its like."""
     found = []
-    for node in ast.walk(_tree(file)):
+    for node in ast.walk(syntax_tree(file)):
         if isinstance(node, (ast.With, ast.AsyncWith)):
             if any(_turns_off(item.context_expr) for item in node.items):
                 found.append((node.lineno, node.end_lineno or node.lineno))
@@ -104,7 +105,7 @@ def _is_true(node: ast.expr) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _tree(file: str) -> ast.Module:
+def syntax_tree(file: str) -> ast.Module:
     """The syntax tree, an empty one for what can't be read."""
     try:
         return ast.parse("".join(linecache.getlines(file)))

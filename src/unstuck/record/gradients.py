@@ -128,6 +128,7 @@ class ScalerRecord:
         bypassed_at: the user's lines of such a step.
         bypassed_kind: class of that optimiser.
         scales: scale by attempt.
+        made_anew: how many scalers have taken its place at the same line.
     """
 
     scaled_at: tuple[Frame, ...] = ()
@@ -145,6 +146,7 @@ class ScalerRecord:
     bypassed_at: tuple[Frame, ...] = ()
     bypassed_kind: str | None = None
     scales: Series = field(default_factory=lambda: Series(1))
+    made_anew: int = 0
 
 
 _KINDS: Mapping[str, type[Any]] = {"optimizer": OptimizerRecord, "clip": ClipRecord, "scaler": ScalerRecord}

@@ -26,6 +26,7 @@ class UpdateRecord:
         inputs: statistics of that operation's inputs, as dictionaries.
         state: names of optimiser state that is non-finite.
         gradient_limits: smallest and largest absolute value of the parameter's gradient, None without one.
+        chain: the lines of that operation in an optimiser of the user's own, from its ``step`` down; empty for others.
     """
 
     parameter: str | None
@@ -39,6 +40,7 @@ class UpdateRecord:
     inputs: tuple[Any, ...] = ()
     state: tuple[str, ...] = ()
     gradient_limits: tuple[float, float] | None = None
+    chain: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class IncidentRecord:
         indices: the dataset's indices of the batch's samples, where its loader has told them.
         folder: where the incident was saved.
         precision: the same step in float32, where anything of it was computed in half precision.
+        reworked_at: the line that made gradients non-finite between backward, which left finite ones, and the step.
+        extra: what a trainer knows of its position.
     """
 
     kind: str
@@ -97,6 +101,7 @@ class IncidentRecord:
     indices: list[int] | None = None
     folder: str | None = None
     precision: PrecisionRecord | None = None
+    reworked_at: tuple[Frame, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
 
 

@@ -15,6 +15,7 @@ from unstuck.instruments.inventory import find_models, parameter_names
 from unstuck.instruments.moments import Moments
 from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.places import Frame, is_user_file
+from unstuck.program.gradient_lines import gradient_changes
 from unstuck.record.incident import IncidentRecord, SkippedStep, UnderflowRecord
 from unstuck.record.origin import Origin
 from unstuck.session.options import SessionOptions
@@ -91,6 +92,7 @@ def explain(
             replayed=outcome.accepted,
             reasons=outcome.reasons,
             precision=outcome.precision,
+            reworked_at=_reworked_at(incident) if outcome.finite else (),
         )
     return _saved(record, incident, moments, models, optimizers, options, f"incident-{number}", rebuild)
 
@@ -228,6 +230,23 @@ def _with_settings(
     call = f"{type(optimizer).__name__}("
     line = next((number for number, text in enumerate(lines, first) if call in text), first)
     return (*chain, Frame(code.co_filename, line, getattr(code, "co_qualname", code.co_name)))
+
+
+def _reworked_at(incident: Incident) -> tuple[Frame, ...]:
+    """The line that changes gradients between backward and step, where backward alone leaves finite ones.
+
+    Only if there is one such line that divides or the like, or a single one at all, in the files of the step.
+    """
+    if incident.kind != "gradient" or incident.calls != 1 or incident.changed or incident.partial:
+        return ()
+    found = [
+        (file, item) for file in sorted({frame.file for frame in incident.chain}) for item in gradient_changes(file)
+    ]
+    chosen = [pair for pair in found if pair[1].divides] or found
+    if len(chosen) != 1:
+        return ()
+    file, item = chosen[0]
+    return (Frame(file, item.line, item.function),)
 
 
 def _origin_in(trace: OpTrace, incident: Incident) -> Origin | None:

@@ -7,6 +7,7 @@ eps that vanishes in half precision, a square that overflows or a decay that mul
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 
 from unstuck.measure.finiteness import nonfinite_counts
 from unstuck.record.incident import UpdateRecord
+from unstuck.record.origin import Origin
 from unstuck.trials.tracing import OpTrace
 
 __all__ = ["explain_update"]
@@ -42,7 +44,7 @@ def explain_update(
     holders = [parameter for _, parameter in bad] or [parameter for parameter, _ in states]
     first = holders[0] if holders else None
     group = next((g for g in optimizer.param_groups if any(item is first for item in g["params"])), {})
-    op, inputs = (None, ()) if first is None else _repeat(optimizer, first)
+    origin = None if first is None else _repeat(optimizer, first)
     gradient = None if first is None else first.grad
     limits = None
     if gradient is not None and gradient.numel():
@@ -56,10 +58,11 @@ def explain_update(
         parameters=len(bad),
         optimizer=type(optimizer).__name__,
         settings={key: value for key, value in group.items() if key != "params" and _plain(value)},
-        op=op,
-        inputs=inputs,
+        op=None if origin is None else origin.op,
+        inputs=() if origin is None else tuple(asdict(item) for item in origin.inputs),
         state=tuple(sorted({name for _, name in states})),
         gradient_limits=limits,
+        chain=() if origin is None else origin.chain,
     )
 
 
@@ -79,10 +82,10 @@ def _nonfinite_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tenso
     ]
 
 
-def _repeat(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> tuple[str | None, tuple[Any, ...]]:
-    """(the op that makes a non-finite value when the update is done again on copies, its inputs)."""
+def _repeat(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Origin | None:
+    """The operation that makes a non-finite value when the update is done again on copies."""
     if parameter.grad is None:
-        return None, ()
+        return None
     twin = parameter.detach().clone().requires_grad_(True)
     state = {
         name: value.detach().clone() if isinstance(value, torch.Tensor) else copy.copy(value)
@@ -102,7 +105,7 @@ def _repeat(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> tuple[
     again.state = type(optimizer.state)(dict)
     if state:
         again.state[twin] = state
-    trace = OpTrace()
+    trace = OpTrace(stop=sys._getframe())
     try:
         with trace:
             getattr(type(again).step, "__wrapped__", type(again).step)(again)
@@ -112,7 +115,5 @@ def _repeat(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> tuple[
                 if isinstance(value, torch.Tensor) and origin is None:
                     origin = trace.origin_of(value)
     except Exception:  # noqa: BLE001 - an optimiser that can't be copied leaves the op unknown
-        return None, ()
-    if origin is None or origin.op is None:
-        return None, ()
-    return origin.op, tuple(asdict(item) for item in origin.inputs)
+        return None
+    return None if origin is None or origin.op is None else origin

@@ -60,7 +60,7 @@ def _finding(scaler: ScalerRecord) -> Finding:
             "first scale": scaler.first_scale,
             "scale after it": scaler.longest_scale,
         },
-        _LET_IT_FALL if _is_held(scaler) else _LOOK_IN_FLOAT32,
+        _MAKE_ONE if _is_new_each_time(scaler) else _LET_IT_FALL if _is_held(scaler) else _LOOK_IN_FLOAT32,
     )
 
 
@@ -69,13 +69,21 @@ def _is_held(scaler: ScalerRecord) -> bool:
     return scaler.longest_scale >= max(LOW, scaler.first_scale)
 
 
+def _is_new_each_time(scaler: ScalerRecord) -> bool:
+    """Whether the program makes a scaler for every step, so that none learns from the steps that it skips."""
+    return scaler.made_anew >= 0.5 * scaler.attempts
+
+
 def _course(scaler: ScalerRecord) -> str:
+    if _is_new_each_time(scaler):
+        return f"each time it is a new one that begins at {scaler.first_scale:g}, at which gradients aren't finite"
     if _is_held(scaler):
         return f"its scale was not lowered: it is {scaler.longest_scale:g}, at which gradients aren't finite"
     went = f"its scale went from {scaler.first_scale:g} to {scaler.longest_scale:g}"
     return f"{went}: gradients aren't finite at any scale" if scaler.longest_scale < LOW else went
 
 
+_MAKE_ONE = "make one scaler before the loop and keep it: it lowers its scale until gradients fit into the format"
 _LET_IT_FALL = (
     "let the scaler lower its scale: call scaler.update() without new_scale after every step, with one scaler for the "
     "whole run, or start with a lower init_scale"

@@ -30,6 +30,9 @@ CODE = "optim.clip-ineffective"
 FEWEST = 8
 """Calls after which it is no accident of the start."""
 
+FEWEST_BROKEN = 4
+"""The same for a run that an incident has ended."""
+
 SHARE = 0.05
 """Share of steps whose norm must exceed the limit for its absence to matter."""
 
@@ -37,15 +40,18 @@ SHARE = 0.05
 def rule(recording: Recording) -> list[Finding]:
     """One finding per line that clips in vain."""
     found = []
+    # what clipping was to prevent may end the run early
+    fewest = FEWEST_BROKEN if recording.incidents else FEWEST
     for clip in recording.clips:
-        if clip.calls < FEWEST or not math.isfinite(clip.limit):
+        if clip.calls < fewest or not math.isfinite(clip.limit):
             continue
-        how = _how(clip)
+        how = _how(clip, fewest)
         if how is None or _another_acts(recording, clip):
             continue
         over, norm = _exceeding(recording, clip)
         if over >= SHARE:
-            found.append(_finding(clip, how, over, norm))
+            severity = Severity.ERROR if recording.incidents else Severity.WARNING
+            found.append(_finding(clip, how, over, norm, severity))
     return found or _dropped(recording)
 
 
@@ -70,14 +76,14 @@ def _dropped(recording: Recording) -> list[Finding]:
     ]
 
 
-def _how(clip: ClipRecord) -> str | None:
+def _how(clip: ClipRecord, fewest: int) -> str | None:
     """Why a line can't act, None if it can or if that isn't certain."""
     if clip.empty >= clip.calls - 1:
         return "empty"
     if clip.bare >= clip.calls - 1 and clip.strange >= clip.calls - 1:
         return "strange"
     # the call before the first step is fresh wherever the line stands, if a backward pass came before
-    if clip.stale >= FEWEST - 1 and clip.stale >= clip.calls - 1:
+    if clip.stale >= fewest - 1 and clip.stale >= clip.calls - 1:
         return "before" if clip.cleared >= clip.stale - 1 else "after"
     return None
 
@@ -118,10 +124,10 @@ _REMEDY = {
 }
 
 
-def _finding(clip: ClipRecord, how: str, over: float, norm: float) -> Finding:
+def _finding(clip: ClipRecord, how: str, over: float, norm: float, severity: Severity) -> Finding:
     return Finding(
         CODE,
-        Severity.WARNING,
+        severity,
         f"{_SAID[how]}: the limit of {clip.limit:g} never acts, although {100 * over:.0f} % of steps exceed it",
         at_line(clip.at),
         {"limit": clip.limit, "largest norm": norm, "share above the limit": over, "calls": clip.calls},

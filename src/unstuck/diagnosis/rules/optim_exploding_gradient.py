@@ -65,7 +65,7 @@ BEFORE = 8
 SOON = 3
 """Steps after a spike within which it must show."""
 
-START, START_STEP = 6, 10.0
+START, START_STEP = 6, 5.0
 """Steps that count as the start, and a first step over the weights that can't be meant."""
 
 START_CHANGE = 1.0
@@ -75,8 +75,10 @@ START_CHANGE = 1.0
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding per optimiser."""
     found = []
+    broken = first_nonfinite_step(recording)
     for index, record in enumerate(recording.optimizers):
-        rows = rows_of(record)
+        # a run that goes on after a non-finite value shows its consequences, which explode as well
+        rows = [row for row in rows_of(record) if broken is None or row.start < broken]
         finding = _growth(recording, record, rows) or _spike(recording, record, rows) or _start(recording, record, rows)
         if finding is not None:
             clipped = any(index in item.optimizers and item.fresh for item in recording.clips)
@@ -106,7 +108,8 @@ def _growth(recording: Recording, record: OptimizerRecord, rows: list[Bucket]) -
         return None
     middle_step = head[-1].end
     early = [value for value in losses_between(recording, 0, middle_step + 1) if math.isfinite(value)]
-    late = [item.last[0] for item in recording.loss_series][-TAIL:]
+    broken = first_nonfinite_step(recording)
+    late = [item.last[0] for item in recording.loss_series if broken is None or item.start <= broken][-TAIL:]
     if not early or len(late) < TAIL or not (max(early) > 0.0 and min(late) >= LOSS_GROWTH * max(early)):
         return None
     steps = [ratio for row in tail if (ratio := relative_step(record, row)) is not None]

@@ -66,7 +66,7 @@ def _by_hand(record: Connections) -> list[Finding]:
             f"{len(fed)} parameters get gradients and never change: the new value that this line computes is a new "
             "tensor, which no parameter becomes",
             Where(file=first.file, line=first.line),
-            {"statement": first.text.strip(), "passes": sum(item.count for item in record.passes)},
+            {"statement": first.text.strip(), "passes looked at": sum(item.count for item in record.passes)},
             "change the parameter in place, under torch.no_grad(): p -= lr * p.grad or p.sub_(lr * p.grad)",
         )
     ]

@@ -177,7 +177,8 @@ def _where(item: Tried, schedule: ScheduleRecord | None, at_step: bool = False, 
 
 def _calls_step(chain: tuple[Frame, ...]) -> bool:
     """Whether the program moves the schedule itself: a Trainer that does so was told when, where it was made."""
-    return bool(chain) and "step" in linecache.getline(chain[-1].file, chain[-1].line)
+    line = linecache.getline(chain[-1].file, chain[-1].line) if chain else ""
+    return not line or "step" in line
 
 
 def _evidence(item: Tried, rates: _Course, schedule: ScheduleRecord | None, trial: LearningTrial) -> dict[str, object]:

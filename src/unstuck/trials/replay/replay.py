@@ -44,6 +44,7 @@ class Replay:
         kind: ``loss`` or ``gradient``: what isn't finite.
         loss: of the replay.
         precision: what the same step gives in float32, if anything of it was computed in half precision.
+        finite: a route gave the very loss that was seen, and gradients that are all finite.
     """
 
     origin: Origin | None
@@ -54,6 +55,7 @@ class Replay:
     kind: str = ""
     loss: float | None = None
     precision: PrecisionRecord | None = None
+    finite: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def replay(incident: Incident, program: Program) -> Replay:
         )
     if fallback is not None:
         return fallback
-    return Replay(None, False, tuple(reasons) or ("the step's first module call was not seen",))
+    finite = any(reason.endswith(_ALL_FINITE) for reason in reasons)
+    return Replay(None, False, tuple(reasons) or ("the step's first module call was not seen",), finite=finite)
 
 
 def replay_unscaled(incident: Incident, scaler: Any, program: Program) -> Replay | None:
@@ -427,9 +430,12 @@ def _same_number(value: float | None, other: float | None) -> bool:
     return value == other or (math.isnan(value) and math.isnan(other))
 
 
+_ALL_FINITE = "all gradients are finite when it is run again"
+
+
 def _same_positions(real: dict[int, torch.Tensor], again: dict[int, torch.Tensor], exact: bool) -> str | None:
     if not again:
-        return "all gradients are finite when it is run again"
+        return _ALL_FINITE
     if exact:
         same = real.keys() == again.keys() and all(torch.equal(real[key], again[key]) for key in real)
     else:
