@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from unstuck.record.anatomy import Anatomy, Mark, Op, Value
 
-__all__ = ["Term", "first_loss", "linear_terms", "measured", "terms_of", "using"]
+__all__ = ["Term", "first_loss", "linear_terms", "measured", "parts_of", "terms_of", "using"]
 
 _SAME = frozenset(
     {
@@ -70,7 +70,7 @@ def linear_terms(anatomy: Anatomy, value: Value) -> Iterator[Term]:
     while waiting and seen < _MOST:
         seen += 1
         term = waiting.pop(0)
-        parts = None if term.op is None else _parts(anatomy, anatomy.ops[term.op])
+        parts = None if term.op is None else parts_of(anatomy, anatomy.ops[term.op])
         if term.op is None or parts is None:
             yield term
             continue
@@ -100,7 +100,7 @@ def measured(anatomy: Anatomy, value: Value) -> Value:
 _Part = tuple[Value, int, float, int]
 
 
-def _parts(anatomy: Anatomy, op: Op) -> list[_Part] | None:
+def parts_of(anatomy: Anatomy, op: Op) -> list[_Part] | None:
     """(input, sign, factor, elements summed) of a linear operation; None for one that isn't linear in its inputs."""
     name = op.name
     if name in _SAME or name in _MEAN:

@@ -8,6 +8,10 @@ one of them has the wrong one: an error that goes into the loss negatively, a lo
 squares that all go in negatively, or a term without a lower bound (``exp(2 s) + 2 s``). And the run has gone where that
 leads: below zero and ever further, or, with ``maximize=True``, up. Losses that are negative for good reasons
 (log-likelihoods of densities, critics, policy gradients, similarities) have no such term.
+
+Two terms are known by the names that the program gives them, since no number tells a reward from a cost: a
+log-probability times a reward or an advantage that goes in positively, and a hinge over the distance of a negative
+minus that of a positive.
 """
 
 from __future__ import annotations
@@ -15,11 +19,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from unstuck.diagnosis.named_terms import minimised_gain, pulled_negative
 from unstuck.diagnosis.optimizing import at_line
 from unstuck.diagnosis.signed_terms import Term, first_loss, linear_terms, terms_of, using
 from unstuck.diagnosis.suspicion import Course, course_of
+from unstuck.diagnosis.wiring import connections
 from unstuck.findings import Finding, Severity, Where
 from unstuck.record.anatomy import Anatomy, Mark
+from unstuck.record.order import OrderRecord
 from unstuck.record.recording import Recording
 
 __all__ = ["CODE", "rule"]
@@ -46,6 +53,9 @@ LOGARITHMS = frozenset({"log_softmax", "logsigmoid", "log_sigmoid_forward", "log
 
 FELL = 2.0
 """How far below the first loss, in its own size, a loss has run away."""
+
+MARGIN_LEFT = 0.9
+"""Part of its first loss that a triplet loss loses where it learns."""
 
 ROSE = 1.2
 """Last loss over the first one of a run that climbs."""
@@ -88,6 +98,9 @@ def rule(recording: Recording) -> list[Finding]:
                 "leave maximize=True out: it is for objectives that should grow",
             )
         ]
+    named = _named(recording, anatomy, mark, course)
+    if named is not None:
+        return [Finding(CODE, Severity.ERROR, named.said, _where(anatomy, mark, named.op), evidence, named.remedy)]
     if not _ran_away(course):
         return []
     wrong = _flipped(anatomy, terms) or _unbounded(anatomy, terms)
@@ -103,6 +116,30 @@ def rule(recording: Recording) -> list[Finding]:
             wrong.remedy,
         )
     ]
+
+
+def _named(recording: Recording, anatomy: Anatomy, mark: Mark, course: Course) -> _Wrong | None:
+    """What the program's own names say of a term: these losses run nowhere, they stand still at the worst."""
+    record = connections(recording)
+    if record is None or any(item.reworked for item in recording.all(OrderRecord)):
+        return None
+    gain = minimised_gain(anatomy, mark, [item for item in record.statements if item.kind == "rewarded"])
+    if gain is not None:
+        return _Wrong(
+            gain,
+            "log-probability times reward is minimised: the policy learns to avoid what is rewarded",
+            "minimise its negative: -(log_prob * advantage).mean()",
+        )
+    swapped = [item for item in record.statements if item.kind == "swapped_triplet"]
+    pulled = pulled_negative(anatomy, mark, swapped) if course.fell < MARGIN_LEFT else None
+    if pulled is not None:
+        return _Wrong(
+            pulled,
+            "the hinge pulls negatives closer and pushes positives away: it goes over the negative's distance minus "
+            "the positive's",
+            "swap them: relu(positive distance - negative distance + margin)",
+        )
+    return None
 
 
 def _ran_away(course: Course) -> bool:
