@@ -226,6 +226,9 @@ def _as_they_stand(
         used = torch.tensor([place >= 0 for place in at])
         if int(used.sum()) < _FEWEST:
             continue
+        own = [number for number, place in zip(wanted, at, strict=True) if place >= 0]
+        if len(set(own)) < _UNIQUE * len(own):
+            continue  # ids that come again and again: any numbers that hold each of them once would tell them apart
         for label, values in labels.items():
             if len(values) != len(array) or label == name or len(values) > 200_000:
                 continue
