@@ -245,6 +245,11 @@ class StepOrder:
                 record.micro_passes += len(lost)
                 if owner.cleared_by is not None and not record.cleared_at:
                     record.cleared_at = owner.cleared_by.at
+            elif owner.cleared_by is not None and not owner.tampered and not owner.in_closure:
+                apart = any(steps == now for _, steps in owner.lost)
+                record.apart += apart
+                if apart and not record.apart_at:
+                    record.apart_at = owner.cleared_by.at
             return
         step.in_vain += 1
         if owner.tampered:

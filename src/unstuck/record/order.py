@@ -48,6 +48,9 @@ class OrderRecord:
         micro: steps before which gradients of the same line were cleared between passes, so that only the last one's
             count, without a step of anybody in between.
         micro_passes: passes whose gradients were lost in this way.
+        apart: steps before which gradients of another line than the last pass's were cleared by a call, without a step
+            of anybody in between.
+        apart_at: the line of such a call.
         fed: passes that fed it.
         fed_by: the lines of these passes.
         step_at: lines that step it.
@@ -72,6 +75,8 @@ class OrderRecord:
     cleared: int = 0
     micro: int = 0
     micro_passes: int = 0
+    apart: int = 0
+    apart_at: tuple[Frame, ...] = ()
     fed: int = 0
     fed_by: list[Site] = field(default_factory=list)
     step_at: list[Site] = field(default_factory=list)

@@ -5,15 +5,17 @@ pass's, where gradients are meant to be gathered over several passes and are cle
 
 Found by following the gradients of a few parameters of each optimiser, however they are cleared. The second kind needs
 the same line to compute gradients several times per step, with clearing in between, in four of five steps; passes
-of another line, which another network or an attack on the input needs, and gradients that the program collects and puts
-back itself are not reported.
+of another line, which another network or an attack on the input needs, are reported only where a part of the
+parameters that only such a pass trains never changes; gradients that the program collects and puts back itself are not.
 """
 
 from __future__ import annotations
 
 from unstuck.diagnosis.optimizing import at_line
+from unstuck.diagnosis.wiring import FEW, common_module, connections, told
 from unstuck.findings import Finding, Severity
 from unstuck.places import Frame
+from unstuck.record.connections import Connections, ParameterRecord
 from unstuck.record.order import OrderRecord
 from unstuck.record.recording import Recording
 
@@ -38,7 +40,39 @@ def rule(recording: Recording) -> list[Finding]:
     if cleared:
         return [_cleared(max(cleared, key=lambda item: item.cleared))]
     micro = [item for item in orders if item.micro >= FEWEST and item.micro >= MICRO_SHARE * item.judged]
-    return [_micro(max(micro, key=lambda item: item.micro))] if micro else []
+    if micro:
+        return [_micro(max(micro, key=lambda item: item.micro))]
+    return _of_another_loss(connections(recording), orders)
+
+
+def _of_another_loss(record: Connections | None, orders: list[OrderRecord]) -> list[Finding]:
+    """Of two losses with a pass each, the first one's gradients are cleared: what only it trains stands still."""
+    for order in orders:
+        if record is None or order.apart < FEWEST or order.apart < MICRO_SHARE * order.judged:
+            continue
+        own = [item for item in record.parameters if order.number in item.held_by and item.present]
+        still = [item for item in own if item.fed >= FEW and not item.changed]
+        if still and any(item.changed for item in own):
+            return [_lost(order, still)]
+    return []
+
+
+def _lost(order: OrderRecord, still: list[ParameterRecord]) -> Finding:
+    module = common_module([item.path.rpartition(".")[0] for item in still])
+    return Finding(
+        CODE,
+        Severity.ERROR,
+        f"gradients of one loss are cleared before another one's backward pass, in {order.apart} of {order.judged} "
+        f"steps of {order.kind}: {told(still, module)} get gradients and never change",
+        at_line(order.apart_at),
+        {
+            "steps": order.steps,
+            "steps without the first gradients": order.apart,
+            "parameters": [item.path for item in still[:8]],
+            "optimizer": order.kind,
+        },
+        "clear gradients once per step, before the first backward pass, or call backward on the sum of the losses",
+    )
 
 
 def _line(order: OrderRecord) -> tuple[Frame, ...]:
