@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["RandomState", "StateWatch", "capture", "is_generator", "restore"]
+__all__ = ["RandomState", "StateWatch", "capture", "is_generator", "is_same", "restore"]
 
 _WORDS = 624
 _BYTES = 4 * (_WORDS + 1)
@@ -30,7 +30,10 @@ _COMPARED, _SELDOM = 8, 32
 
 
 class RandomState(NamedTuple):
-    """States of the global generators of torch (CPU, and every CUDA device in use), numpy and Python, and of others."""
+    """States of the global generators of torch (CPU, and every CUDA device in use), numpy and Python, and of others.
+
+    ``assumed``: not taken, because nothing had drawn numbers for long; what has begun to since isn't in it.
+    """
 
     torch_cpu: torch.Tensor
     torch_cuda: tuple[torch.Tensor, ...]
@@ -38,6 +41,7 @@ class RandomState(NamedTuple):
     python: bytes | Any
     python_gauss: float | None
     others: tuple[tuple[Any, Any], ...]
+    assumed: bool = False
 
 
 def capture(others: Collection[Any] = ()) -> RandomState:
@@ -62,13 +66,15 @@ class StateWatch:
     """The present random states, again and again: taken at every question, but seldom while nothing draws numbers.
 
     Many loops draw none, and then the states cost as much as all else that is kept of a short step. A loop that begins
-    to draw after a long still time is noticed at most 31 questions late: until then the states from before it are told.
+    to draw after a long still time is noticed at most 31 questions late: until then the states from before it are told,
+    as assumed ones.
     """
 
     def __init__(self) -> None:
         self._asked = 0
         self._still = 0
         self._known: RandomState | None = None
+        self._assumed: RandomState | None = None
 
     def present(self, others: Collection[Any] = ()) -> RandomState:
         """The states.
@@ -80,24 +86,28 @@ class StateWatch:
             return capture(others)
         self._asked += 1
         known = self._known
-        if known is not None and self._still >= _STILL and self._asked % _SELDOM:
-            return known
+        if self._assumed is not None and self._asked % _SELDOM:
+            return self._assumed
         state = capture()
         if self._still < _STILL and self._asked % _COMPARED:
             return state
-        if known is not None and _is_same(state, known):
+        if known is not None and is_same(state, known):
             self._still += _COMPARED
+            if self._still >= _STILL and self._assumed is None:
+                self._assumed = known._replace(assumed=True)
             return known
-        self._still, self._known = 0, state
+        self._still, self._known, self._assumed = 0, state, None
         return state
 
 
-def _is_same(one: RandomState, other: RandomState) -> bool:
+def is_same(one: RandomState, other: RandomState) -> bool:
     """Whether no number was drawn in between; False where that is hard to tell."""
     return (
         isinstance(one.numpy, bytes)
         and isinstance(one.python, bytes)
-        and one[2:] == other[2:]
+        and (one.numpy, one.python, one.python_gauss) == (other.numpy, other.python, other.python_gauss)
+        and not one.others
+        and not other.others
         and torch.equal(one.torch_cpu, other.torch_cpu)
         and len(one.torch_cuda) == len(other.torch_cuda)
         and all(map(torch.equal, one.torch_cuda, other.torch_cuda))

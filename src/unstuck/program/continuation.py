@@ -68,7 +68,7 @@ class Position:
 
 
 def _draw_form(iterated: ast.expr) -> str | None:
-    """``item`` for a loop over a loader itself, or one made there, ``enumerated`` for one over ``enumerate(loader)``, None for others."""
+    """``item`` for a loop over a loader, ``enumerated`` for one over ``enumerate(loader)``, None for others."""
     if isinstance(iterated, (ast.Name, ast.Attribute, ast.Subscript)) or _makes_loader(iterated):
         return "item"
     named = isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "enumerate"

@@ -12,8 +12,9 @@ import torch
 
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models, parameter_names
-from unstuck.instruments.moments import Moments
+from unstuck.instruments.moments import Moment, Moments
 from unstuck.measure.bad_samples import nonfinite_in
+from unstuck.measure.rng import RandomState, capture, is_same
 from unstuck.places import Frame, is_user_file
 from unstuck.program.gradient_lines import gradient_changes
 from unstuck.record.incident import IncidentRecord, SkippedStep, UnderflowRecord
@@ -74,6 +75,7 @@ def explain(
         indices=_indices(moments),
         extra=extra or {},
     )
+    start = None
     if incident.kind in ("parameter", "state"):
         chain = _with_settings(record.chain, module, incident.optimizer)
         record = changed(record, chain=chain, update=explain_update(incident.optimizer, parameter_names(models)))
@@ -94,7 +96,8 @@ def explain(
             precision=outcome.precision,
             reworked_at=_reworked_at(incident) if outcome.finite else (),
         )
-    return _saved(record, incident, moments, models, optimizers, options, f"incident-{number}", rebuild)
+        start = outcome.start
+    return _saved(record, incident, moments, models, optimizers, options, f"incident-{number}", rebuild, start)
 
 
 def explain_skipped_step(
@@ -138,7 +141,8 @@ def explain_skipped_step(
         indices=_indices(moments),
         precision=outcome.precision,
     )
-    record = _saved(record, incident, moments, program.models, optimizers, options, "skipped-step")
+    models, start = program.models, outcome.start
+    record = _saved(record, incident, moments, models, optimizers, options, "skipped-step", start=start)
     return SkippedStep(record, incident.scale)
 
 
@@ -277,6 +281,7 @@ def _saved(
     options: SessionOptions,
     name: str,
     rebuild: dict[str, Any] | None = None,
+    start: tuple[RandomState, str] | None = None,
 ) -> IncidentRecord:
     if options.out is None:
         return record
@@ -287,11 +292,17 @@ def _saved(
         batches["arguments"] = [list(forward.args), dict(forward.kwargs)]
     own = [moment for moment, _ in incident.backward.moments] if incident.backward is not None else []
     known = (*own, *(item for item in (forward, moments.draw, moments.step) if item is not None))
-    start = next((item for item in known if item.random_state is not None), None)
-    state, at = (None, None) if start is None else (start.random_state, start.kind)
+    starts = [start] if start else [(item.random_state, item.kind) for item in known if _is_certain(item)]
+    state, at = starts[0] if starts else (None, None)
     try:
         variables = variables_of(forward)
         save_incident(folder, record, models, optimizers, batches, state, options.script, rebuild, at, variables)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         return changed(record, reasons=(*record.reasons, f"the incident could not be saved: {error}"))
     return changed(record, folder=str(folder))
+
+
+def _is_certain(moment: Moment) -> bool:
+    """Whether the random states at a moment are known."""
+    state = moment.random_state
+    return state is not None and (not state.assumed or is_same(state, capture()))

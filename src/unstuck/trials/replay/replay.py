@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -18,6 +19,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from unstuck.instruments.guard import Backward, Incident
+from unstuck.measure import rng
 from unstuck.record.incident import PrecisionRecord
 from unstuck.record.origin import Origin
 from unstuck.trials.replay.attempt import SHARES, Attempt, run_route
@@ -45,6 +47,7 @@ class Replay:
         loss: of the replay.
         precision: what the same step gives in float32, if anything of it was computed in half precision.
         finite: a route gave the very loss that was seen, and gradients that are all finite.
+        start: random states at the start of the accepted route, and the moment of which they are.
     """
 
     origin: Origin | None
@@ -56,6 +59,7 @@ class Replay:
     loss: float | None = None
     precision: PrecisionRecord | None = None
     finite: bool = False
+    start: tuple[rng.RandomState, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def replay(incident: Incident, program: Program) -> Replay:
         return Replay(None, False, ("no backward call was seen that made these gradients",))
     reasons: list[str] = []
     fallback: Replay | None = None
-    for route in _routes(wanted, program.frame, reasons):
+    for route in _routes(incident, wanted, program, reasons):
         found = _try(route, incident, wanted, program)
         if not found.accepted:
             reasons += [f"{route.name}: {reason}" for reason in found.reasons]
@@ -124,7 +128,7 @@ def replay_unscaled(incident: Incident, scaler: Any, program: Program) -> Replay
     wanted = incident.backward
     if wanted is None:
         return None
-    for route in _routes(wanted, program.frame, []):
+    for route in _routes(incident, wanted, program, []):
         step = _Step(route, incident, wanted, program)
         # the scaled loss must be the one that was seen; then the same pass without the scale says something of it
         own = _run_again(step, compare=True)
@@ -159,7 +163,7 @@ def replay_in_float32(incident: Incident, program: Program) -> WideComparison | 
     if wanted is None:
         return None
     zeros = _zero_gradients(incident.optimizer)
-    for route in _routes(wanted, program.frame, []):
+    for route in _routes(incident, wanted, program, []):
         step = _Step(route, incident, wanted, program)
         own = _run_again(step, compare=True)
         if own is None:
@@ -187,7 +191,10 @@ class WideComparison:
 
 @dataclass
 class _Pass:
-    """One run of a route: its loss, whether loss and gradients are finite, and what a trace of it says."""
+    """One run of a route: its loss, whether loss and gradients are finite, and what a trace of it says.
+
+    ``end``: random states at its end, where those at its start were only assumed.
+    """
 
     loss: float | None
     loss_finite: bool
@@ -197,6 +204,7 @@ class _Pass:
     formats: tuple[str, ...] = ()
     largest: dict[str, float] = field(default_factory=dict)
     gradients: dict[int, torch.Tensor] = field(default_factory=dict)
+    end: rng.RandomState | None = None
 
 
 @dataclass(frozen=True)
@@ -224,12 +232,43 @@ class _RefusedError(Exception):
     """A pass isn't the step that was seen; the message says why."""
 
 
-def _routes(wanted: Backward, frame: FrameType | None, reasons: list[str]) -> Iterator[Route]:
+def _routes(incident: Incident, wanted: Backward, program: Program, reasons: list[str]) -> Iterator[Route]:
     """The routes; one that can't be made from the program's source ends them, and is a reason."""
     try:
-        yield from routes_to(wanted, frame)
+        for route in routes_to(wanted, program.frame):
+            sure = _with_sure_state(_Step(route, incident, wanted, program))
+            if sure is None:
+                reasons.append(f"{route.name}: {_UNKNOWN_STATE}")
+            else:
+                yield sure
     except Exception as error:  # noqa: BLE001 - reading somebody's program must not end the watching of it
         reasons.append(f"the program can't be continued from there ({type(error).__name__}: {_one_line(error)})")
+
+
+_UNKNOWN_STATE = "the program has only just begun to draw random numbers, so those of this step aren't known"
+
+_GUESSES, _GUESSING_SECONDS = 32, 10.0
+"""Passes, and the time for them, in which the random states at the start of a step are looked for."""
+
+
+def _with_sure_state(step: _Step) -> Route | None:
+    """The route with the random states of its start, where these were only assumed; None if they can't be found.
+
+    What isn't known is how many steps have drawn numbers since the states were taken. If all drew as many, the pass is
+    to be run one time more, each from where the last one ended, until it ends where the program is now.
+    """
+    route, now = step.route, rng.capture()
+    if not route.random_state.assumed or rng.is_same(route.random_state, now):
+        return route
+    begin = time.perf_counter()
+    for _ in range(_GUESSES):
+        made = _run_again(replace(step, route=route))
+        if made is None or made.end is None or time.perf_counter() - begin > _GUESSING_SECONDS:
+            return None
+        if rng.is_same(made.end, now) or rng.is_same(made.end, route.random_state):
+            return route  # or it draws nothing at all
+        route = replace(route, random_state=made.end._replace(assumed=True))
+    return None
 
 
 def _try(route: Route, incident: Incident, wanted: Backward, program: Program) -> Replay:
@@ -257,6 +296,7 @@ def _outcome(made: _Pass, step: _Step, kind: str) -> Replay:
         kind=kind,
         loss=made.loss,
         precision=precision,
+        start=(route.random_state, route.moment.kind),
     )
 
 
@@ -313,9 +353,11 @@ def _run_again(
                 if trace is not None:
                     around.enter_context(trace)
                 run_route(route, attempt)
+                end = rng.capture() if route.random_state.assumed else None
                 if attempt.refusal is not None:
                     raise _RefusedError(attempt.refusal)
                 made = _seen(attempt, incident, real if compare and not incident.partial else None)
+                made.end = end
             if trace is not None:
                 made.formats, made.largest = trace.half_formats, trace.largest
                 if not wide:

@@ -28,6 +28,7 @@ from unstuck.program.continuation import (
     takes_position,
     target_names,
     whole_pass,
+    written_by_now,
 )
 
 __all__ = ["Route", "lines_at", "routes_to", "user_lines", "with_callers"]
@@ -146,9 +147,11 @@ def _from_pass(
         continuation = whole_pass(mark.code, mark.lasti)
         if continuation is None:
             continue
-        # what the loop hands on comes from the moment, everything else is as it is now
+        # what this pass has written itself comes from the moment; everything else is as it is now: what a pass writes
+        # behind its step (a counter) has been written since
         values = {name: present.f_locals[name] for name in continuation.names if name in present.f_locals}
-        values.update(mark.values or {})
+        written = written_by_now(mark.code, present.f_lasti)
+        values.update({name: value for name, value in (mark.values or {}).items() if name in written})
         stage = Stage(continuation.bind(values, mark.namespace), False)
         items = {name: values[name] for name in target_names(mark.code, mark.lasti) if name in values}
         roots = (values, mark.namespace)

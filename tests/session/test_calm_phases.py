@@ -1,0 +1,100 @@
+"""A run that has been calm for long and then changes is explained as exactly as one in its first steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.session.watching import Watched, watch
+from unstuck.session import SessionOptions
+
+PREPARED = """
+from torch.utils.data import DataLoader, TensorDataset
+X = torch.rand(2000, 4) + 0.1
+Y = X.sum(1, keepdim=True)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+data = TensorDataset(X, Y)
+"""
+
+
+def calm(program: str, folder: Path, **names: Any) -> Watched:
+    text = PREPARED + program
+    for name, value in names.items():
+        text = text.replace(name, str(value))
+    return watch(text, folder, SessionOptions(budget=0.0))
+
+
+COUNTED = """
+step = 0
+for epoch in range(3):
+    for x, y in DataLoader(data, batch_size=100):
+        scale = torch.ones_like(y)
+        if step == BAD:
+            scale[5] = 0
+        loss = ((model(x) - y) / scale).pow(2).mean()  # HERE
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        step += 1
+"""
+
+
+@pytest.mark.parametrize("bad", [3, 37, 50])
+def test_a_counter_that_is_raised_behind_the_step_has_its_value_of_the_pass(bad: int, tmp_path: Path) -> None:
+    run = calm(COUNTED, tmp_path, BAD=bad)
+    where = run.finding.where
+    assert (where.op, where.line, where.step) == ("div", run.line_of("# HERE"), bad)
+    assert (where.batch, where.sample) == (bad % 20, 5)
+
+
+COUNTED_WITHOUT_LOADER = """
+step = 0
+for start in [*range(0, 2000, 50)] * 3:
+    rows, wanted = X[start : start + 50], Y[start : start + 50]
+    loss = (model(rows) - wanted).pow(2).mean() + torch.tensor(float(step != BAD)).log()  # HERE
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    step += 1
+"""
+
+
+def test_so_it_has_where_nothing_draws_batches(tmp_path: Path) -> None:
+    run = calm(COUNTED_WITHOUT_LOADER, tmp_path, BAD=60)
+    assert (run.finding.where.op, run.finding.where.line) == ("log", run.line_of("# HERE"))
+
+
+NOISE = """
+for step, (x, y) in enumerate(DataLoader(data, batch_size=10)):
+    opt.zero_grad()
+    out = model(x)
+    if step >= 50:
+        keep = torch.rand(10, 1)
+        if step == BAD:
+            chosen = keep.argmin().item()
+            y = y / (keep > keep.min())  # HERE
+    loss = (out - y).pow(2).mean()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("bad", [50, 53, 58, 90])
+def test_random_numbers_that_begin_late_are_those_of_the_step(bad: int, tmp_path: Path) -> None:
+    run = calm(NOISE, tmp_path, BAD=bad)
+    where = run.finding.where
+    assert (where.op, where.line, where.step) == ("div", run.line_of("# HERE"), bad)
+    assert (where.batch, where.sample) == (bad, run.namespace["chosen"])
+
+
+def test_no_random_numbers_are_guessed(tmp_path: Path) -> None:
+    # how many were drawn before this step can't be told from the step itself
+    changed = NOISE.replace("keep = torch.rand(10, 1)", "keep = torch.rand(10 + 7 * (step == BAD), 1)[:10]")
+    run = calm(changed, tmp_path, BAD=53)
+    assert run.finding.where.step == 53
+    assert run.finding.where.sample in (None, run.namespace["chosen"])
+    assert run.finding.where.op is None
+    assert any("random numbers" in reason for reason in run.session.recording.incidents[0].reasons)
