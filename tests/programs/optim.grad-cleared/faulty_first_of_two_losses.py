@@ -1,4 +1,4 @@
-"""Each of two losses has its backward pass, and each pass its clearing: what only the first loss trains stands still."""
+"""Each of two losses has its pass, and each pass its clearing: what only the first loss trains stands still."""
 
 import torch
 from torch import nn
