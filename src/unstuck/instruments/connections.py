@@ -29,6 +29,7 @@ from unstuck.program.statements import (
     constant_dropout_lines,
     freezing_lines,
     optimizer_step_lines,
+    rate_lines,
     uncalled_lines,
 )
 from unstuck.record.connections import Connections as Record
@@ -68,6 +69,7 @@ _STATEMENTS = (
     ("freeze", freezing_lines),
     ("uncalled", uncalled_lines),
     ("step", optimizer_step_lines),
+    ("rate", rate_lines),
     ("dropout", constant_dropout_lines),
     ("dropped_clip", dropped_clip_lines),
     ("dropped_update", dropped_update_lines),

@@ -11,6 +11,7 @@ __all__ = [
     "constant_dropout_lines",
     "freezing_lines",
     "optimizer_step_lines",
+    "rate_lines",
     "syntax_tree",
     "uncalled_lines",
 ]
@@ -56,6 +57,18 @@ def optimizer_step_lines(file: str) -> list[int]:
     )
 
 
+def rate_lines(file: str) -> list[int]:
+    """Lines that set a learning rate by hand: ``group["lr"] = ...``."""
+    found = []
+    for node in ast.walk(syntax_tree(file)):
+        if not isinstance(node, (ast.Assign, ast.AugAssign)):
+            continue
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(isinstance(item, ast.Subscript) and _is_word(item.slice, "lr") for item in targets):
+            found.append(node.lineno)
+    return sorted(found)
+
+
 def constant_dropout_lines(file: str) -> list[int]:
     """Lines with functional dropout that nothing turns off: no ``training``, neither as argument nor in an ``if``."""
     tree = syntax_tree(file)
@@ -98,6 +111,10 @@ def _turns_off(node: ast.expr) -> bool:
     if name == "set_grad_enabled":
         return bool(arguments) and not _is_true(arguments[0])
     return name in ("no_grad", "inference_mode")
+
+
+def _is_word(node: ast.expr, word: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == word
 
 
 def _is_true(node: ast.expr) -> bool:

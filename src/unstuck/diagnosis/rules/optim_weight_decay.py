@@ -11,13 +11,21 @@ from __future__ import annotations
 import math
 
 from unstuck.diagnosis.optimizing import at_line
-from unstuck.diagnosis.trying import tried
+from unstuck.diagnosis.trying import Tried, tried
 from unstuck.findings import Finding, Severity
 from unstuck.record.recording import Recording
+from unstuck.record.trials import LearningTrial
 
 __all__ = ["CODE", "rule"]
 
 CODE = "optim.weight-decay"
+
+
+FORGETTING = 0.01
+"""Part of each weight that a decoupled decay takes at every step, from which on a hundred steps are forgotten."""
+
+HALVED = 0.5
+"""Losses without that decay over those of the run and of its own setting."""
 
 
 def rule(recording: Recording) -> list[Finding]:
@@ -25,7 +33,7 @@ def rule(recording: Recording) -> list[Finding]:
     found = []
     for item in tried(recording):
         free = item.trials.named("no weight decay")
-        if free is None or not item.learns(free):
+        if free is None or not (item.learns(free) or _held_back(item, free)):
             continue
         record = item.record
         decay = record.settings.get("weight_decay")
@@ -54,3 +62,14 @@ def rule(recording: Recording) -> list[Finding]:
             )
         )
     return found
+
+
+def _held_back(item: Tried, free: LearningTrial) -> bool:
+    """Whether a decay that forgets within the run holds its loss far above what a short trial without it reaches."""
+    record, last = item.record, free.losses[-1]
+    decay, rates = record.settings.get("weight_decay"), [value for _, value in record.rates.highs(0)]
+    if record.kind != "AdamW" or not isinstance(decay, (int, float)) or not rates:
+        return False
+    if decay * max(rates) < FORGETTING or record.steps * decay * max(rates) < 2.0:
+        return False
+    return free.whole and 0.0 < last <= HALVED * min(item.own.losses[-1], item.course.last)
