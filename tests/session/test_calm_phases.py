@@ -98,3 +98,120 @@ def test_no_random_numbers_are_guessed(tmp_path: Path) -> None:
     assert run.finding.where.sample in (None, run.namespace["chosen"])
     assert run.finding.where.op is None
     assert any("random numbers" in reason for reason in run.session.recording.incidents[0].reasons)
+
+
+ACCUMULATED = """
+for step, (x, y) in enumerate(DataLoader(data, batch_size=10)):
+    y = y.clone()
+    if step == BAD:
+        y[3] = y[3] / 0  # HERE
+    loss = (model(x) - y).pow(2).mean()
+    loss.backward()
+    if step < BEGIN or step % 4 == 3:
+        opt.step()
+        opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("begin", "bad"), [(0, 5), (0, 101), (30, 37), (60, 61)])
+def test_the_batch_of_an_accumulated_step_is_the_one_that_spoilt_it(begin: int, bad: int, tmp_path: Path) -> None:
+    run = calm(ACCUMULATED, tmp_path, BAD=bad, BEGIN=begin)
+    where = run.finding.where
+    assert (where.op, where.line) == ("div", run.line_of("# HERE"))
+    assert (where.batch, where.sample) == (bad, 3)
+    assert run.finding.evidence["dataset index"] == 10 * bad + 3
+
+
+ACCUMULATED_WITHOUT_LOADER = """
+for step in range(200):
+    rows, wanted = X[step * 10 : step * 10 + 10], Y[step * 10 : step * 10 + 10]
+    loss = (model(rows) - wanted).pow(2).mean() + torch.tensor(float(step != BAD)).log()  # HERE
+    loss.backward()
+    if step < BEGIN or step % 4 == 3:
+        opt.step()
+        opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(("begin", "bad"), [(0, 181), (40, 82)])
+def test_accumulation_is_seen_however_late_it_begins(begin: int, bad: int, tmp_path: Path) -> None:
+    run = calm(ACCUMULATED_WITHOUT_LOADER, tmp_path, BAD=bad, BEGIN=begin)
+    assert (run.finding.where.op, run.finding.where.line) == ("log", run.line_of("# HERE"))
+
+
+CLOSURE = """
+other = torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=4)
+def train(x, y):
+    def closure():
+        other.zero_grad()
+        loss = (model(x) - y).pow(2).mean()
+        loss.backward()
+        return loss
+    other.step(closure)
+
+for step, (x, y) in enumerate(DataLoader(data, batch_size=10)):
+    y = y.clone()
+    if step == BAD:
+        y[3] = y[3] / 0  # HERE
+    if step >= 40:
+        train(x, y)
+        continue
+    opt.zero_grad()
+    loss = (model(x) - y).pow(2).mean()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("bad", [40, 44])
+def test_what_is_computed_before_a_closures_first_pass_is_named(bad: int, tmp_path: Path) -> None:
+    run = calm(CLOSURE, tmp_path, BAD=bad)
+    where = run.finding.where
+    assert (where.op, where.line, where.step) == ("div", run.line_of("# HERE"), bad)
+    assert (where.batch, where.sample) == (bad, 3)
+
+
+DROPPED = """
+for step, (x, y) in enumerate(DataLoader(data, batch_size=10)):
+    y = y.clone()
+    if step in (BAD, BAD + 5):
+        y[3] = y[3] / 0  # HERE
+    loss = (model(x) - y).pow(2).mean()
+    opt.zero_grad()
+    loss.backward()
+    if step == BAD and not torch.isfinite(loss):
+        continue
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("bad", [2, 45, 120])
+def test_a_step_that_the_program_drops_late_is_none_but_the_next_bad_one_is(bad: int, tmp_path: Path) -> None:
+    run = calm(DROPPED, tmp_path, BAD=bad)
+    where = run.finding.where
+    assert (where.op, where.step, where.batch, where.sample) == ("div", bad + 4, bad + 5, 3)
+
+
+SECOND = """
+other = nn.Linear(4, 1)
+second = torch.optim.Adam(other.parameters(), lr=0.01)
+for step, (x, y) in enumerate(DataLoader(data, batch_size=10)):
+    opt.zero_grad()
+    loss = (model(x) - y).pow(2).mean()
+    loss.backward()
+    opt.step()
+    if step >= BAD - 4:
+        y = y.clone()
+        if step == BAD:
+            y[3] = y[3] / 0  # HERE
+        second.zero_grad()
+        (other(x) - y).pow(2).mean().backward()
+        second.step()
+"""
+
+
+def test_a_second_optimizer_may_begin_late(tmp_path: Path) -> None:
+    run = calm(SECOND, tmp_path, BAD=60)
+    where = run.finding.where
+    assert (where.op, where.line, where.step) == ("div", run.line_of("# HERE"), 65)
+    assert (where.batch, where.sample) == (60, 3)

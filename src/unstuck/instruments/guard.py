@@ -71,6 +71,7 @@ class Backward:
         reached: for a non-finite loss, identities of the parameters that it reaches.
         spoilt: for a non-finite loss, whether it left non-finite gradients; None when that wasn't looked at.
         losses: a non-finite loss itself, kept until the step is over.
+        drawn: the batch that was drawn last before it; None without a loader.
     """
 
     values: tuple[float, ...] | None
@@ -81,6 +82,7 @@ class Backward:
     reached: frozenset[int] = frozenset()
     spoilt: bool | None = None
     losses: tuple[torch.Tensor, ...] = ()
+    drawn: Draw | None = None
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ class Guard:
                 if moment is not None
             ]
         )
-        record = Backward(values, finite, self._marks_of(frame), moments)
+        record = Backward(values, finite, self._marks_of(frame), moments, drawn=self.last_draw)
         if not finite:
             self._alarm = True
             self._be_alert()

@@ -208,7 +208,7 @@ class KeptSteps:
             if self._steps and self._bytes > _BATCH_BYTES:
                 self._open = False
                 return
-            kept = replace(backward, moments=moments)
+            kept = replace(backward, moments=moments, drawn=None)
             modes = tuple((module, module.training) for module in self._present_modules(backward))
             self._steps.append(KeptStep(self._guard.steps, kept, passes, draws, self._modes(modes)))
         if len(self._steps) >= STEPS or self._guard.steps >= 4 * STEPS:

@@ -142,6 +142,8 @@ class Moments:
         self._closures = False
         self._steps = 0
         self._passes_again = False
+        self._accumulates = False
+        self._backward_place: tuple[CodeType, int] | None = None
         self._place: tuple[int, int] | None = None
         self._place_frames: tuple[FrameMoment, ...] = ()
         self._thread: int | None = None  # the one that trains
@@ -209,6 +211,13 @@ class Moments:
 
     def backward_begins(self, tensors: Any, frame: FrameType) -> None:
         self._follow()
+        caller = frame.f_back
+        if caller is not None and not self._accumulates:
+            place = (caller.f_code, caller.f_lasti)
+            if self._passes_at["step"] < self._passes and place == self._backward_place:
+                # a pass of the loop isn't a whole step
+                self._accumulates, self._passes_again = True, False
+            self._backward_place = place
         self._passes += 1
 
     def passes_since(self, kind: str) -> int:
@@ -236,6 +245,7 @@ class Moments:
             self._steps >= _THOROUGH_STEPS
             and len(self._optimizers) == 1
             and not self._closures
+            and not self._accumulates
             and _steps_in_its_loop(frame)
         )
         # where modules are called, the random states are taken at the first call

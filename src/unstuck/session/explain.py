@@ -12,7 +12,7 @@ import torch
 
 from unstuck.instruments.guard import Incident
 from unstuck.instruments.inventory import find_models, parameter_names
-from unstuck.instruments.moments import Moment, Moments
+from unstuck.instruments.moments import Draw, Moment, Moments
 from unstuck.measure.bad_samples import nonfinite_in
 from unstuck.measure.rng import RandomState, capture, is_same
 from unstuck.places import Frame, is_user_file
@@ -60,19 +60,20 @@ def explain(
     """
     forward = moments.forward
     models = find_models(frame, optimizers, [module, forward.module if forward is not None else None])
-    sample, key = nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
+    drawn = _drawn(incident, moments)
+    sample, key = (None, None) if drawn is None else nonfinite_in(drawn.batch)
     backward = incident.backward
     record = IncidentRecord(
         kind=incident.kind,
         step=incident.step,
         late=incident.late,
-        batch=_batch_index(incident),
+        batch=None if drawn is None else drawn.position,
         loss=None if backward is None or backward.values is None else backward.values[0],
         chain=incident.chain or user_lines(forward),
         draw_chain=user_lines(moments.draw),
         batch_sample=sample,
         batch_key=key,
-        indices=_indices(moments),
+        indices=None if drawn is None else drawn.indices,
         extra=extra or {},
     )
     start = None
@@ -84,7 +85,7 @@ def explain(
         record = changed(record, origin=origin, replayed=origin is not None)
     else:
         outcome = _replay(incident, models, optimizers, frame, run_backward)
-        made_between = incident.draws and key is None and not outcome.whole
+        made_between = drawn is not None and key is None and not outcome.whole
         if outcome.origin is not None and outcome.origin.leaf == "batch" and made_between:
             # what the model got was bad, what the loader gave was not, and what is between was not run again
             outcome = Replay(None, True, ("the value was made before the first module call", *outcome.reasons))
@@ -126,11 +127,12 @@ def explain_skipped_step(
     outcome = replay_unscaled(incident, scaler, program)
     if outcome is None or outcome.origin is None:
         return None
-    sample, key = nonfinite_in(incident.draws[-1][1]) if incident.draws else (None, None)
+    drawn = _drawn(incident, moments)
+    sample, key = (None, None) if drawn is None else nonfinite_in(drawn.batch)
     record = IncidentRecord(
         kind=outcome.kind,
         step=incident.step,
-        batch=_batch_index(incident),
+        batch=None if drawn is None else drawn.position,
         loss=outcome.loss,
         chain=incident.chain or user_lines(moments.forward),
         origin=outcome.origin,
@@ -138,7 +140,7 @@ def explain_skipped_step(
         draw_chain=user_lines(moments.draw),
         batch_sample=sample,
         batch_key=key,
-        indices=_indices(moments),
+        indices=None if drawn is None else drawn.indices,
         precision=outcome.precision,
     )
     models, start = program.models, outcome.start
@@ -263,13 +265,11 @@ def _origin_in(trace: OpTrace, incident: Incident) -> Origin | None:
     return trace.origin_of_gradient(*held)
 
 
-def _indices(moments: Moments) -> list[int] | None:
-    """The dataset's indices of the samples of the step's last batch."""
-    return moments.draws[-1].indices if moments.draws else None
-
-
-def _batch_index(incident: Incident) -> int | None:
-    return incident.draws[-1][0] if incident.draws else None
+def _drawn(incident: Incident, moments: Moments) -> Draw | None:
+    """The batch that the incident's backward call was made of, the step's last one where that isn't known."""
+    if incident.backward is not None and incident.backward.drawn is not None:
+        return incident.backward.drawn
+    return moments.draws[-1] if moments.draws else None
 
 
 def _saved(

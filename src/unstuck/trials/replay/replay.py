@@ -489,6 +489,8 @@ def _same_positions(real: dict[int, torch.Tensor], again: dict[int, torch.Tensor
 def _batch_of(route: Route, incident: Incident) -> tuple[Any, int | None]:
     """The tensors that a route reads as data, and the number of samples."""
     drawn = [batch for _, batch in incident.draws]
+    if incident.backward is not None and incident.backward.drawn is not None:
+        drawn.append(incident.backward.drawn.batch)  # not the step's last one where gradients are accumulated
     moment = route.moment
     size = next(
         (

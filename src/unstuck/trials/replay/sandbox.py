@@ -34,7 +34,7 @@ def sandbox(
 
     Args:
         roots: namespaces and objects of the program that the body may reach.
-        optimizers: their ``step`` and ``zero_grad`` do nothing inside.
+        optimizers: their ``step`` and ``zero_grad`` do nothing inside; a step's closure is called once.
         start: random states at the point from which the program is continued.
         backward: called in place of ``torch.autograd.backward``.
 
@@ -54,8 +54,8 @@ def sandbox(
         stack.callback(journal.restore)
         stack.callback(_put_gradients, gradients)
         for optimizer in optimizers:
-            for name in ("step", "zero_grad"):
-                stack.enter_context(attribute(optimizer, name, _does_nothing))
+            stack.enter_context(attribute(optimizer, "step", _asks_only))
+            stack.enter_context(attribute(optimizer, "zero_grad", _does_nothing))
         stack.enter_context(attribute(torch.nn.Module, "zero_grad", _does_nothing))
         stack.enter_context(attribute(torch.autograd, "backward", backward))
         stack.enter_context(attribute(torch, "save", _does_nothing))
@@ -83,3 +83,8 @@ def _put_gradients(gradients: list[tuple[torch.Tensor, torch.Tensor | None]]) ->
 
 def _does_nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def _asks_only(closure: Callable[[], Any] | None = None, *_: Any, **__: Any) -> Any:
+    """Stands for a step: what its closure computes belongs to the step, what it does to the weights doesn't."""
+    return None if closure is None else closure()
