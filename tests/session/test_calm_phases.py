@@ -215,3 +215,26 @@ def test_a_second_optimizer_may_begin_late(tmp_path: Path) -> None:
     where = run.finding.where
     assert (where.op, where.line, where.step) == ("div", run.line_of("# HERE"), 65)
     assert (where.batch, where.sample) == (60, 3)
+
+
+LATE = """
+model = nn.Linear(4, 1)
+extra = nn.Parameter(torch.ones(3))
+opt = torch.optim.Adam([*model.parameters(), extra], lr=0.01, eps=0)
+for step, (x, y) in enumerate(DataLoader(data, batch_size=10)):
+    opt.zero_grad()
+    loss = (model(x) - y).pow(2).mean()
+    if step >= BAD:
+        loss = loss + (extra * 0).sum()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("bad", [5, 60])
+def test_no_batch_of_a_later_step_is_told(bad: int, tmp_path: Path) -> None:
+    run = calm(LATE, tmp_path, BAD=bad)
+    where = run.finding.where
+    assert run.finding.code == "numerics.nonfinite-parameter"
+    assert where.step == bad
+    assert where.batch in (None, bad)

@@ -269,7 +269,8 @@ def _drawn(incident: Incident, moments: Moments) -> Draw | None:
     """The batch that the incident's backward call was made of, the step's last one where that isn't known."""
     if incident.backward is not None and incident.backward.drawn is not None:
         return incident.backward.drawn
-    return moments.draws[-1] if moments.draws else None
+    # an incident that is noticed in a later step has no batches: those at hand are of that one
+    return moments.draws[-1] if incident.draws and moments.draws else None
 
 
 def _saved(
