@@ -316,14 +316,17 @@ def depends_on_tokens(module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[
 
     Args:
         module: a model whose first tensor argument holds token ids, (samples, places).
+        args: what it was given.
+        kwargs: by name; without ``args`` the first integers of two dimensions are the tokens.
 
     Returns:
         (outputs depend on no later token, outputs depend on the token at their own place); None where it can't be
         told: the model can't be copied, or its output has no places.
     """
-    if sum(item.numel() for item in module.parameters()) > _PARAMETERS or not args:
+    if sum(item.numel() for item in module.parameters()) > _PARAMETERS:
         return None
-    tokens = args[0]
+    named = None if args else next((key for key, item in kwargs.items() if _is_tokens(item)), None)
+    tokens = args[0] if args else kwargs.get(named)
     if not isinstance(tokens, torch.Tensor) or tokens.dim() != 2 or tokens.shape[1] < 6:
         return None
     state = rng.capture()
@@ -340,7 +343,11 @@ def depends_on_tokens(module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[
                     return None
                 row[middle] = others[0]
             rest = [item[:2] if _is_batched(item, tokens) else item for item in args[1:]]
-            outputs = [_places(model(item, *rest, **dict(kwargs)), tokens.shape[1]) for item in (before, after)]
+            more = {key: item[:2] if _is_batched(item, tokens) else item for key, item in kwargs.items()}
+            outputs = []
+            for item in (before, after):
+                told = model(item, *rest, **more) if named is None else model(**{**more, named: item})
+                outputs.append(_places(told, tokens.shape[1]))
     except Exception:  # noqa: BLE001 - a model may refuse two samples, or to be copied
         return None
     finally:
@@ -351,6 +358,10 @@ def depends_on_tokens(module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[
     size = float(outputs[0].abs().amax())
     moved = changed > 1e-5 * size
     return not bool(moved[:middle].any()), bool(moved[middle])
+
+
+def _is_tokens(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.dim() == 2 and item.dtype in (torch.int32, torch.int64)
 
 
 def _is_batched(item: Any, tokens: torch.Tensor) -> bool:

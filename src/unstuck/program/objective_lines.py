@@ -11,7 +11,7 @@ __all__ = ["rewarded_lines", "swapped_triplet_lines"]
 
 _LOG_PROBABILITY = re.compile(r"(^|_)(log_?ps?|log_?pis?|log_?probs?|logprobs?|log_?probabilit(y|ies))($|_)", re.I)
 _RATIO = re.compile(r"(^|_)ratios?($|_)", re.I)
-_REWARD = re.compile(r"(^|_)(rewards?|returns?|rtgs?|rets?|discounted)($|_)", re.I)
+_REWARD = re.compile(r"(^|_)(rewards?|returns?|rtgs?|rets?|discounted)($|_)|^[RG](_?t)?$", re.I)
 _ADVANTAGE = re.compile(r"(^|_)(advs?|advantages?|gaes?)($|_)", re.I)
 _COST = re.compile(r"cost|loss|penalt|regret|error|neg|nll|energy", re.I)
 _POSITIVE = re.compile(r"(^|_)(pos|positives?|ap|same)($|_)", re.I)

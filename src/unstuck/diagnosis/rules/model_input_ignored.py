@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from unstuck.diagnosis.objective import Objective, made, objectives, source, user_line
 from unstuck.diagnosis.optimizing import at_line
 from unstuck.findings import Finding, Severity
+from unstuck.places import Frame
 from unstuck.record.anatomy import Anatomy, Op, Value
 from unstuck.record.recording import Recording
 from unstuck.record.trials import DependenceTrial
@@ -310,17 +311,47 @@ def _unused(anatomies: list[Anatomy]) -> list[Finding]:
     if not ignored or not reached:
         return []
     name, index = next(iter(ignored.items()))
+    chain = _dropped(anatomy, origins, set(ignored), index, last) or user_line(anatomy, index)
     return [
         Finding(
             CODE,
             Severity.WARNING,
             f"the input {name} of the batch goes into {anatomy.ops[index].module or 'a layer'}, but nothing of it "
             "reaches a loss",
-            at_line(user_line(anatomy, index), module=anatomy.ops[index].module or None),
+            at_line(chain, module=anatomy.ops[index].module or None),
             {"inputs": sorted(ignored)},
             "use what is computed from this input",
         )
     ]
+
+
+def _dropped(
+    anatomy: Anatomy, origins: list[frozenset[str]], names: set[str], read: int, last: int
+) -> tuple[Frame, ...]:
+    """The last line that computes something from these inputs alone, which then nobody takes.
+
+    Args:
+        anatomy: of the first steps.
+        origins: what each operation's results depend on.
+        names: of the inputs.
+        read: the operation of a layer that reads them.
+        last: where the last loss was made.
+    """
+    taken = {value.op for op in anatomy.ops for value in op.inputs}
+    ends = [
+        index
+        for index, op in anatomy.forward()
+        if read <= index < last and op.grad_mode and index not in taken and origins[index] and origins[index] <= names
+    ]
+    if not ends:
+        return ()
+    chain, reading = anatomy.chain(anatomy.ops[ends[-1]].chain), anatomy.chain(anatomy.ops[read].chain)
+    if not chain or not reading:
+        return chain
+    # a helper's result is dropped by its caller, where the layer was called as well
+    caller = (reading[-1].file, reading[-1].function)
+    same = [place for place, frame in enumerate(chain) if (frame.file, frame.function) == caller]
+    return chain[: same[-1] + 1] if same else chain
 
 
 def _is_parameter(anatomy: Anatomy, value: Value) -> bool:
