@@ -551,7 +551,9 @@ class Lags:
             return
         part = self.part
         part.looks += 1
-        part.length, part.inputs, part.skipped = given.shape[1], len(tokens), main.skipped
+        # labels that the model is given as well may be the same ids once more
+        others = [row for row in tokens[1:] if not torch.equal(row, given)]
+        part.length, part.inputs, part.skipped = given.shape[1], 1 + len(others), main.skipped
         counted = target != (main.ignored if main.ignored is not None else -100)
         for lag in _LAGS:
             low, high = max(0, -lag), min(target.shape[1], given.shape[1] - lag)

@@ -108,7 +108,7 @@ class FirstSteps:
         now = self._begin(frame, module)
         if now is None:
             return
-        if fresh:
+        if fresh or not now.knows_models:  # a trace may begin where no variable of the user's holds one
             now.learn(self._models(frame, module))
         if not self._declared:
             now.declare((args, dict(kwargs)))

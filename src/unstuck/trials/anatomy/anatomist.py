@@ -150,6 +150,11 @@ class Anatomist:
 
     # -- what the signals tell ---------------------------------------------------------------------------------------
 
+    @property
+    def knows_models(self) -> bool:
+        """Whether any model was there when it began, or has been learnt since."""
+        return bool(self._parts)
+
     def learn(self, models: Mapping[str, torch.nn.Module]) -> None:
         """Know these models from now on."""
         self._leaves.know(models)
