@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from unstuck.measure.fingerprints import fingerprints
@@ -34,7 +36,7 @@ _VALUES = 1024
 """Different target values that are counted."""
 
 _SCALE_LOOKS = 32
-_COLUMNS = 512
+_COLUMNS, _SPREAD_COLUMNS = 512, 256
 _ORDER = 4096
 _LATE = 48
 """Last looks at which the model's choices are remembered."""
@@ -48,6 +50,8 @@ _DISCRETE = 16
 
 _KEPT, _KEPT_ELEMENTS = 1024, 512
 _VARIANTS, _VARIANT_INDICES, _VARIANT_ELEMENTS = 6, 48, 1 << 14
+
+Numbers = npt.NDArray[np.float64]
 
 
 @dataclass
@@ -114,13 +118,19 @@ class Look:
         return fingerprints(target)
 
 
+def _numbers(table: torch.Tensor) -> Numbers:
+    """Real numbers in double precision, 0 for those that aren't finite; for a few values numpy is the faster one."""
+    numbers: Numbers = table.to(torch.float64).numpy()
+    finite = np.isfinite(numbers)
+    return numbers if finite.all() else np.where(finite, numbers, 0.0)
+
+
 class Inputs:
     """Scales of the inputs, and whether samples or batches are all the same."""
 
     def __init__(self) -> None:
         self.part = InputPart()
-        self._sums: torch.Tensor | None = None
-        self._squares: torch.Tensor | None = None
+        self._sums: tuple[Numbers, Numbers] | None = None
         self._values = 0
         self._first: list[int] | None = None
         self._seen: set[int] = set()
@@ -148,26 +158,23 @@ class Inputs:
         part.shape, part.dtype = shape, str(rows.dtype).removeprefix("torch.")
         if rows.is_complex():
             return
-        values = rows[:, :: -(-rows.shape[1] // _COLUMNS)].to(torch.float64)
-        if len(shape) != 2:
-            values = values.reshape(-1, 1)
-        values = values[:, :_COLUMNS]
-        finite = torch.isfinite(values)
-        if not bool(finite.all()):
-            values = torch.where(finite, values, 0.0)
+        values = _numbers(rows[:, :: -(-rows.shape[1] // _COLUMNS)])
+        between = values
+        if rows.shape[1] > _SPREAD_COLUMNS:
+            between = _numbers(rows[:, :: -(-rows.shape[1] // _SPREAD_COLUMNS)])
+        values = values[:, :_COLUMNS] if len(shape) == 2 else values.reshape(-1, 1)
+        squares = np.square(values)
         part.low, part.high = min(part.low, float(values.min())), max(part.high, float(values.max()))
         if rows.shape[0] > 1:
-            size = float(values.square().mean().sqrt())
-            between = rows[:, :: -(-rows.shape[1] // 256)].to(torch.float64)
-            spread = float(torch.where(torch.isfinite(between), between, 0.0).std(0).mean())
-            self._spreads.append(spread / size if size > 0.0 else 0.0)
+            size = math.sqrt(squares.mean())
+            self._spreads.append(float(between.std(0, ddof=1).mean()) / size if size > 0.0 else 0.0)
         if self._discrete:
-            self._discrete = rows.shape[1] < 4 or len(set(values.flatten()[:512].tolist())) <= _DISCRETE
-        if self._sums is None or self._squares is None:
-            self._sums, self._squares = values.sum(0), values.square().sum(0)
-        elif self._sums.shape[0] == values.shape[1]:
-            self._sums += values.sum(0)
-            self._squares += values.square().sum(0)
+            self._discrete = rows.shape[1] < 4 or len(set(values.ravel()[:512].tolist())) <= _DISCRETE
+        sums = values.sum(0), squares.sum(0)
+        if self._sums is None:
+            self._sums = sums
+        elif self._sums[0].shape == sums[0].shape:
+            self._sums = self._sums[0] + sums[0], self._sums[1] + sums[1]
         else:
             return
         self._values += values.shape[0]
@@ -178,11 +185,11 @@ class Inputs:
         part.distinct = len(self._seen)
         part.discrete = self._discrete
         part.spread = float(np.median(self._spreads)) if self._spreads else 1.0
-        if self._sums is not None and self._squares is not None and self._values:
-            mean, square = self._sums / self._values, self._squares / self._values
+        if self._sums is not None and self._values:
+            mean, square = self._sums[0] / self._values, self._sums[1] / self._values
             part.features = mean.shape[0]
-            part.rms = square.sqrt().tolist()
-            part.std = (square - mean.square()).clamp_min(0.0).sqrt().tolist()
+            part.rms = np.sqrt(square).tolist()
+            part.std = np.sqrt(np.maximum(square - np.square(mean), 0.0)).tolist()
         return part
 
 
@@ -192,7 +199,7 @@ class Targets:
     def __init__(self) -> None:
         self.part = TargetPart()
         self._counts: Counter[float] = Counter()
-        self._columns: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._columns: tuple[Numbers, Numbers] | None = None
         self._rows = 0
         self._positions = True
 
@@ -221,24 +228,21 @@ class Targets:
 
     def _measure(self, values: torch.Tensor, look: Look) -> None:
         part = self.part
-        numbers = values.to(torch.float64)
-        finite = torch.isfinite(numbers)
-        if not bool(finite.all()):
-            numbers = torch.where(finite, numbers, 0.0)
+        numbers = _numbers(values)
         part.low, part.high = min(part.low, float(numbers.min())), max(part.high, float(numbers.max()))
-        part.integral = part.integral and bool((numbers == numbers.round()).all())
-        part.values += numbers.numel()
+        part.integral = part.integral and bool((numbers == np.rint(numbers)).all())
+        part.values += numbers.size
         if part.kind in ("bce", "bce with logits"):
             part.outside += int(((numbers < -1e-6) | (numbers > 1.0 + 1e-6)).sum())
         if not part.many:
-            self._counts.update(numbers.flatten()[:8192].tolist())
+            self._counts.update(numbers.ravel()[:8192].tolist())
             part.many = len(self._counts) > _VALUES
         if values.shape[1] == 1 and self._positions:
             self._positions = values[:, 0].tolist() == list(range(values.shape[0]))
         elif values.shape[1] != 1:
             self._positions = False
         if numbers.shape[1] <= _COLUMNS:
-            sums = numbers.sum(0), numbers.square().sum(0)
+            sums = numbers.sum(0), np.square(numbers).sum(0)
             if self._columns is None:
                 self._columns = sums
             elif self._columns[0].shape == sums[0].shape:
@@ -259,7 +263,7 @@ class Targets:
         if self._columns is not None and self._rows:
             mean, square = self._columns[0] / self._rows, self._columns[1] / self._rows
             part.mean = float(mean.mean())
-            part.variance = float((square - mean.square()).clamp_min(0.0).mean())
+            part.variance = float(np.maximum(square - np.square(mean), 0.0).mean())
         return part
 
 
@@ -278,12 +282,17 @@ class Order:
         """Take a look."""
         if look.target is None or look.count < 4 or look.target.shape[1] != 1 or len(self._batches) >= _ORDER:
             return
+        if look.target.is_complex():
+            return
+        # for so few numbers plain Python is as fast as anything; differences keep a large mean from hiding their spread
         values = look.target[:, 0].tolist()
-        mean = sum(values) / len(values)
-        inner = sum((value - mean) ** 2 for value in values) / len(values)
-        self._sums += sum(values)
-        self._squares += sum(value * value for value in values)
-        self._values += len(values)
+        count, start = len(values), values[0]
+        moved = [value - start for value in values]
+        total, squares = sum(moved), sum(map(mul, moved, moved))
+        mean, inner = start + total / count, squares / count - (total / count) ** 2
+        self._sums += count * mean
+        self._squares += count * (inner + mean * mean)
+        self._values += count
         self._epochs.add(look.epoch)
         self._batches.append((look.epoch, look.position or 0, mean, inner, look.loss))
         classes = look.classes

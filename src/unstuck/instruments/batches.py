@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
+import numpy as np
 import torch
 from torch.utils.data import SequentialSampler, Subset
 
@@ -296,9 +297,10 @@ class Batches:
             return False
         place.record.inputs.read_at = place.record.inputs.read_at or self._read_at
         place.inputs.part.read_at = place.record.inputs.read_at
-        place.inputs.add(look)
-        place.targets.add(look)
-        place.order.add(look)
+        with np.errstate(all="ignore"):  # squares may overflow
+            place.inputs.add(look)
+            place.targets.add(look)
+            place.order.add(look)
         place.pairs.add(look)
         place.indices.add(look)
         place.lags.add(look)
@@ -316,7 +318,8 @@ class Batches:
         with torch.no_grad():
             told = self._told(loss, call)
             if told is not None and told.target is not None:
-                place.order.add(self._look_at(told))
+                with np.errstate(all="ignore"):
+                    place.order.add(self._look_at(told))
 
     def _told(self, loss: torch.Tensor, call: _Call) -> _Told | None:
         """The tensors that a pass was given, and its target."""

@@ -7,13 +7,13 @@ import math
 __all__ = ["Pace", "share_of"]
 
 _LONG_STEP = 5e-3
-_LONG_SHARE = 0.006
+_LONG_SHARE = 0.0025
 _LARGEST_SHARE = 0.01
 _INTERRUPTED = 5.0
 
 
 def share_of(step_seconds: float) -> float:
-    """Part of a step that gradient watching may take: 0.6 % from 5 ms on, up to 1 % where they are tiny."""
+    """Part of a step that gradient watching may take: 0.25 % from 5 ms on, up to 1 % where they are tiny."""
     if step_seconds >= _LONG_STEP:
         return _LONG_SHARE
     return min(_LARGEST_SHARE, _LONG_SHARE * math.sqrt(_LONG_STEP / max(step_seconds, 1e-9)))

@@ -30,10 +30,10 @@ _SEARCHES = 16
 _CLOSE_LOOKS = 64
 """Steps in which the numbers of a gradient that was written to are looked at."""
 
-_ALWAYS = 256
+_ALWAYS = 128
 """First steps that are all followed."""
 
-_WINDOW, _PERIOD = 16, 512
+_WINDOW, _PERIOD = 16, 256
 """Later so many steps of so many: following costs some ten microseconds a step."""
 
 _FOLLOWED = (

@@ -10,6 +10,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from math import isfinite
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from unstuck.record.series import Series
@@ -18,23 +19,29 @@ __all__ = ["from_plain", "to_plain"]
 
 Record = TypeVar("Record")
 
-_PLAIN = frozenset((int, float, str, bool, type(None)))
+_PLAIN = frozenset((int, str, bool, type(None)))
 
 
 def to_plain(value: Any) -> Any:
-    """Dictionaries, lists, strings, numbers and None only; numbers that aren't finite stay as they are."""
+    """Dictionaries, lists, strings, numbers and None only; a number that isn't finite is a string, as in reports."""
     kind: Any = type(value)
     if kind in _PLAIN:
         return value
+    if kind is float:
+        return value if isfinite(value) else str(value)
     names = _names(kind)
     if names is not None:
-        return {name: to_plain(getattr(value, name)) for name in names}
+        # most fields are numbers and names; not to call this function for them takes half of the time
+        return {
+            name: item if type(item := getattr(value, name)) in _PLAIN else to_plain(item)  # noqa: E721
+            for name in names
+        }
     if isinstance(value, Series):
         return value.encode()
     if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
+        return {str(key): item if type(item) in _PLAIN else to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_plain(item) for item in value]
+        return [item if type(item) in _PLAIN else to_plain(item) for item in value]
     return value
 
 

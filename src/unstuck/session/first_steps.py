@@ -81,6 +81,7 @@ class FirstSteps:
         self._given: WeakSet[torch.nn.Module] = WeakSet()
         self.seconds = 0.0
         self.rest = Rest(_OF_A_STEP)
+        self.afterwards = _Afterwards(self)
 
     def take(self, models: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Know from the first pass on what was given to the watch, although no variable of the user's may hold it."""
@@ -145,16 +146,20 @@ class FirstSteps:
         self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
         if self._open:
             self._declared = False
-            if self._now is not None:
-                self._now.resume()
             if self._complete():
                 self._end()
-        elif self._checkup < len(_CHECKUPS) and self._guard.steps + 1 >= _CHECKUPS[self._checkup]:
+
+    def go_on(self, frame: FrameType) -> None:
+        """The other instruments are done with a step, of which nothing is to be traced."""
+        if self._open:
+            if self._now is not None:
+                self._now.resume()
+        elif self._checkup < len(_CHECKUPS) and self._guard.steps >= _CHECKUPS[self._checkup]:
             self._checkup += 1
             self._begin(frame, None, checkup=True)
         if not self._open and self._done:
             # the step before the next checkup is the next that matters
-            left = [step - self._guard.steps - 2 for step in _CHECKUPS[self._checkup :]]
+            left = [step - self._guard.steps - 1 for step in _CHECKUPS[self._checkup :]]
             self.rest.begin(left[0] if left else None)
 
     def compile_begins(self) -> None:
@@ -209,7 +214,7 @@ class FirstSteps:
         if any(is_lazy(item) for model in models.values() for item in model.parameters()):
             return None  # this pass gives parameters their shapes; the next one is traced
         now = Anatomist(
-            self._guard.steps + int(checkup),
+            self._guard.steps,
             models,
             self._quiet,
             self._constructions,
@@ -257,6 +262,23 @@ class FirstSteps:
             for file in list(files)[:_FILES]:
                 for filling in fillings(file)[:_FILLINGS]:
                     self._recording.keep(filling, whole=True)
+
+
+class _Afterwards:
+    """Has a trace go on when all other instruments are done with a step; the last that listens.
+
+    Args:
+        first_steps: whose trace.
+    """
+
+    name = "first steps"
+
+    def __init__(self, first_steps: FirstSteps) -> None:
+        self._first_steps = first_steps
+        self.rest = first_steps.rest
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        self._first_steps.go_on(frame)
 
 
 def _stacks(iterator: Any) -> bool:

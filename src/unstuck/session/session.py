@@ -116,6 +116,7 @@ class Session:
         probed.append(Schedules(self.recording, self._guard, gradients.index_of))
         self._batch_sizes = BatchSizesOfModels(self.recording, self._guard)
         first: list[Listener] = [] if live else [self._first_steps, constructions, self._batch_sizes]
+        last: list[Listener] = [] if live else [self._first_steps.afterwards]
         self._restoring = None
         if options.replay is not None:
             self._restoring = Restoring(options.replay, self._guard, self._live)
@@ -149,6 +150,7 @@ class Session:
                 *probed,
                 *limit,
                 *dropping,
+                *last,
             ],
             passages=(StopRun,),
         )
@@ -158,6 +160,7 @@ class Session:
             scoped,
             compiled=any(_is_compiled(model) for model in models),
             wants_calls=self._wants_calls,
+            wants_evaluations=lambda: self._modes.wants_evaluations,
             wants_closures=lambda: self._guard.has_window,
         )
         if self._restoring is not None:
@@ -326,7 +329,7 @@ class Session:
     def _wants_calls(self) -> bool:
         wanted = self._first_steps.wants_calls or self._moments.wants_calls or self._batches.wants_calls
         wanted = wanted or self.options.on_nonfinite == "skip-step"
-        return self._live is not None or wanted or self._modes.wants_evaluations or self._batch_sizes.wants_calls
+        return self._live is not None or wanted or self._batch_sizes.wants_calls
 
     def _on_incident(self, incident: Incident) -> None:
         begin = time.perf_counter()

@@ -42,6 +42,7 @@ class PlainSource:
         bus: what to tell.
         compiled: models have been compiled before, so that no module hook may be set.
         wants_calls: whether the first module call of a pass is of interest.
+        wants_evaluations: whether module calls without gradients are.
         wants_closures: whether gradients are there that a step with a closure may take as they are.
 
     Attributes:
@@ -55,10 +56,12 @@ class PlainSource:
         bus: Bus | ScopedBus,
         compiled: bool = False,
         wants_calls: Callable[[], bool] = lambda: True,
+        wants_evaluations: Callable[[], bool] = lambda: False,
         wants_closures: Callable[[], bool] = lambda: False,
     ) -> None:
         self._bus = bus
         self._wants_calls = wants_calls
+        self._wants_evaluations = wants_evaluations
         self._wants_closures = wants_closures
         self._begin_compiled = compiled
         self._patches = Patches()
@@ -66,7 +69,7 @@ class PlainSource:
         self._hook_id: int | None = None
         self._armed = False
         self._steps = 0
-        self._wanted = True  # as it was said last
+        self._wanted = self._evaluations = True  # as it was said last
         self._compiles = False
         self._pid = os.getpid()
         self._in_backward = 0
@@ -139,10 +142,12 @@ class PlainSource:
         if _compiling():
             return
         if not torch.is_grad_enabled():
-            if self._wants_calls():
+            if self._wants_evaluations():
                 self._bus.module_evaluated(module, args, sys._getframe(1))
             return
         self._disarm()
+        if not self._wanted:
+            return
         frame = sys._getframe(1)
         # torch gives a global pre-hook no keyword arguments; its caller holds them.
         self._bus.forward_begins(module, args, frame.f_locals.get("kwargs", {}), frame)
@@ -155,7 +160,7 @@ class PlainSource:
     def _arm(self) -> None:
         if self._armed or self._hook_id is None or self._compiles or self._bus.muted:
             return
-        if self._wanted:
+        if self._wanted or self._evaluations:
             self._armed = True
             self._hooks[self._hook_id] = self._forward_hook
 
@@ -225,7 +230,7 @@ class PlainSource:
             self._bus.step_ended(optimizer, sys._getframe(1))
             self._steps += 1
             if self._steps < _OFTEN or not self._steps % _SELDOM:
-                self._wanted = self._wants_calls()
+                self._wanted, self._evaluations = self._wants_calls(), self._wants_evaluations()
             self._arm()
 
     def _wrap_optimizer_init(self, original: Callable[..., None]) -> Callable[..., None]:

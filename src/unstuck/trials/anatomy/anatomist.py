@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
@@ -21,7 +22,7 @@ from unstuck.trials.anatomy.recurrent import inputs_of, is_recurrent, outputs_of
 from unstuck.trials.anatomy.units import CHANNELS_FIRST, units_of, units_of_states
 from unstuck.trials.anatomy.values import Maker, Makers, described, integer_range, moments, over_of, samples_of
 from unstuck.trials.tracing.leaves import Leaves
-from unstuck.trials.tracing.lineage import Lineage
+from unstuck.trials.tracing.lineage import Lineage, Shadow
 from unstuck.trials.tracing.memory import Memory, strided
 from unstuck.trials.tracing.modules import ModuleStack, prefixed, roots
 from unstuck.trials.tracing.ops import bound_arguments, user_name
@@ -37,6 +38,9 @@ LONGEST = 1.5
 
 PATIENCE = 3
 """How many times as much it may take until the first loss, without which it tells little."""
+
+_SAID = 64
+"""Shadows of which it is remembered what they say."""
 
 _NO_OPERATIONS = frozenset(("record_function_enter", "record_function_enter_new", "record_function_exit"))
 
@@ -85,6 +89,8 @@ class Anatomist:
         self._marks: list[Mark] = []
         self._process = os.getpid()
         self._spent = False
+        self._said: dict[int, tuple[Shadow, str, tuple[int, ...]]] = {}
+        self._left_by: int | None = None  # the thread that has taken the recorder off its stack for a pause
 
     # -- the trace ---------------------------------------------------------------------------------------------------
 
@@ -102,12 +108,15 @@ class Anatomist:
 
     def can_close(self) -> bool:
         """Whether nothing that the program has entered meanwhile lies above."""
+        if self._left_by is not None:
+            return True
         depth = torch._C._len_torch_dispatch_stack()
         return depth > 0 and torch._C._get_dispatch_stack_at(depth - 1) is self._recorder
 
     def close(self) -> Anatomy:
         """End; call it only where :meth:`can_close` says so."""
-        self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        if self._left_by is None:
+            self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         return self.abandon()
 
     def abandon(self) -> Anatomy:
@@ -126,6 +135,7 @@ class Anatomist:
         )
         self._recorder.records.clear()
         self._recorder.by_sequence.clear()
+        self._said.clear()
         self._leaves.forget()
         self._memory.release()
         return anatomy
@@ -143,10 +153,20 @@ class Anatomist:
     def pause(self) -> None:
         """Look at nothing until :meth:`resume`: the update, the derivatives."""
         self._recorder.inert = True
+        if self._left_by is None and self.can_close():
+            # even without a look, to pass an operation through Python takes longer than many operations
+            self._recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._left_by = threading.get_ident()
 
     def resume(self) -> None:
-        """Look again, unless the budget is used up or the process is a fork."""
-        self._recorder.inert = self._spent or os.getpid() != self._process
+        """Look again, unless the budget is used up, the process is a fork or another thread has gone on."""
+        blind = self._spent or os.getpid() != self._process
+        if self._left_by is not None and not blind:
+            blind = self._left_by != threading.get_ident() or bool(torch._C._len_torch_dispatch_stack())
+            if not blind:
+                self._left_by = None
+                self._recorder.__enter__()  # type: ignore[no-untyped-call]
+        self._recorder.inert = blind
 
     # -- what the signals tell ---------------------------------------------------------------------------------------
 
@@ -370,16 +390,31 @@ class Anatomist:
         return known
 
     def _value(self, argument: str, tensor: torch.Tensor, seen: torch.Tensor, shadow: torch.Tensor | None) -> Value:
-        samples = samples_of(shadow) if self._lineage is not None else None
+        samples, over = self._samples(shadow)
         maker = self._makers.of(seen)
         span, middle = self._numbers(seen) if maker.op is None else (_NOTHING, _NOTHING)
-        return described(argument, seen, maker, tensor.requires_grad, span, middle, samples, over_of(shadow, samples))
+        return described(argument, seen, maker, tensor.requires_grad, span, middle, samples, over)
 
     def _result(self, index: int, slot: int, tensor: torch.Tensor, looked_at: bool) -> Value:
         shadow = None if self._lineage is None else self._lineage.of(tensor)
-        samples = samples_of(shadow) if self._lineage is not None else None
+        samples, over = self._samples(shadow)
         span, middle = self._numbers(tensor) if looked_at else (_NOTHING, _NOTHING)
-        return described("out", tensor, Maker(index, slot), None, span, middle, samples, over_of(shadow, samples))
+        return described("out", tensor, Maker(index, slot), None, span, middle, samples, over)
+
+    def _samples(self, shadow: Shadow | None) -> tuple[str | None, tuple[int, ...]]:
+        """What a shadow says, once for the many operations that read the same tensor; see :class:`Value`."""
+        if self._lineage is None:
+            return None, ()
+        if shadow is None:
+            return samples_of(None), ()
+        known = self._said.get(id(shadow))
+        if known is None:
+            if len(self._said) >= _SAID:
+                self._said.clear()
+            samples = samples_of(shadow)
+            # the shadow is kept with it, so that no other one gets its identity meanwhile
+            known = self._said[id(shadow)] = shadow, samples, over_of(shadow, samples)
+        return known[1:]
 
     def _numbers(self, tensor: torch.Tensor) -> tuple[Span, Span]:
         if tensor.is_floating_point():

@@ -82,7 +82,8 @@ def _spread(values: torch.Tensor, dim: int) -> float:
 def _apart(result: torch.Tensor) -> float:
     """Standard deviation over the first dimension, root mean square over the rest."""
     values = result.detach().reshape(result.shape[0], -1).float()
-    return float(values.var(0, correction=0).mean().sqrt())
+    # twice over the values, but several times faster than torch.var
+    return float((values - values.mean(0)).square_().mean().sqrt())
 
 
 def _of_batch_norm(settings: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, float]:
