@@ -1,8 +1,8 @@
 """Recording the norms of all gradients: every step, and as often as the budget allows, as ratios to the raw loop.
 
 A network of 51 layers of width 64 (104 parameters) under Adam, and one of width 1024 whose gradients exceed the cache.
-``recording`` is the gradients' instrument alone on top of what counts steps for it; ``watching`` is a whole session,
-with the guard against non-finite values. Lightning's documented recipe is ``self.log_dict(grad_norm(self, 2))`` in
+``recording`` is the gradients' instrument on top of what counts steps for it; what a whole session costs is measured by
+``watching`` and ``instruments``. Lightning's documented recipe is ``self.log_dict(grad_norm(self, 2))`` in
 ``on_before_optimizer_step``: here its computation alone, and the whole of it as ``gradient_norm_logging`` measures it,
 with the smaller batch of that benchmark.
 """
@@ -25,7 +25,6 @@ from unstuck.instruments.guard import Guard
 from unstuck.instruments.inventory import Inventory
 from unstuck.instruments.moments import Moments
 from unstuck.record.recording import Recording
-from unstuck.session import Ending, Session, SessionOptions
 from unstuck.signals import Bus
 from unstuck.sources.plain import PlainSource
 
@@ -67,17 +66,6 @@ def recording(every_step: bool) -> Watcher:
         source = PlainSource(Bus([guard, gradients, clipping]))
         source.open()
         return source.close
-
-    return begin
-
-
-def watching(every_step: bool) -> Watcher:
-    """Watch with a whole session."""
-
-    def begin() -> Callable[[], None]:
-        session = Session(SessionOptions(every_gradient=every_step))
-        session.start()
-        return lambda: session.finish(Ending("completed")) and None
 
     return begin
 
@@ -157,8 +145,6 @@ def main() -> None:
     ways: dict[str, tuple[Callable[[int], None], Watcher | None]] = {
         "recording, every step": (raw, recording(True)),
         "recording, by budget": (raw, recording(False)),
-        "watching, every step": (raw, watching(True)),
-        "watching, by budget": (raw, watching(False)),
     }
     try:
         from lightning.pytorch.utilities import grad_norm
