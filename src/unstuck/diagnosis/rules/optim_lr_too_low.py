@@ -10,6 +10,8 @@ A rate that was 0 at every step needs no trial.
 
 from __future__ import annotations
 
+import math
+
 from unstuck.diagnosis.optimizing import at_line, middle
 from unstuck.diagnosis.trying import Tried, tried
 from unstuck.findings import Finding, Severity
@@ -32,6 +34,9 @@ UNMOVED = 0.2
 FEWEST_AT_ZERO = 16
 """Steps with a rate of 0, which a warm-up may begin with, that are a fault."""
 
+TAKES_OFF = 2.0
+"""Fall of the last quarter's loss over that of the third's, of a run that has begun to learn in earnest."""
+
 ROSE = 0.1
 """A loss that has risen by this part of its start has other troubles."""
 
@@ -39,7 +44,21 @@ ROSE = 0.1
 def rule(recording: Recording) -> list[Finding]:
     """At most one finding per optimiser."""
     at_zero = [_zero(item) for item in recording.optimizers if _is_zero(item)]
-    return at_zero or [_finding(item) for item in tried(recording) if _too_low(item)]
+    if at_zero or _takes_off(recording):
+        return at_zero
+    return [_finding(item) for item in tried(recording) if _too_low(item)]
+
+
+def _takes_off(recording: Recording) -> bool:
+    """Whether the loss falls faster and faster: a run that leaves its plateau was stopped, and isn't slow."""
+    losses = [bucket.last[0] for bucket in recording.loss_series]
+    quarter = len(losses) // 4
+    if quarter < 4 or not all(map(math.isfinite, losses)):
+        return False
+    second, third, last = (middle(losses[quarter * part : quarter * (part + 1)]) for part in (1, 2, 3))
+    if second is None or third is None or last is None:
+        return False
+    return third - last > max(TAKES_OFF * (second - third), ROSE * abs(losses[0]))
 
 
 def _is_zero(record: OptimizerRecord) -> bool:
