@@ -27,6 +27,24 @@ def test_round_trip_is_strict_json(tmp_path: Path) -> None:
     assert read_report(tmp_path / "out" / "report.json") == expected
 
 
+def test_what_is_no_file_of_its_own_gets_the_report_and_stays(tmp_path: Path) -> None:
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link.json", tmp_path / "target.json"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_json(pipe, {"findings": []})
+        assert json.loads(os.read(reader, 10_000)) == {"findings": []}
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+    link.symlink_to(target)
+    write_json(link, {"findings": []})
+    assert link.is_symlink()
+    assert read_report(target) == {"findings": []}
+    write_json(Path(os.devnull), {"findings": []})
+    assert Path(os.devnull).is_char_device()
+
+
 def test_failed_write_leaves_the_old_report(tmp_path: Path) -> None:
     class Unprintable:
         def __str__(self) -> str:

@@ -66,6 +66,8 @@ def run(options: RunOptions) -> int:
 
 def _writable_file(path: Path) -> Path:
     file = path.absolute()
+    if file.exists() and not (file.is_file() or file.is_dir()) and os.access(file, os.W_OK):
+        return file  # a device or a pipe: nothing is put beside it
     if not os.access(file.parent, os.W_OK | os.X_OK):
         raise MisconfigurationException(f"--json {path}: the folder {file.parent} doesn't exist or can't be written to")
     return file

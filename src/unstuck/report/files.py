@@ -32,11 +32,17 @@ def write_json(path: Path, report: dict[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to ``path``, whole or not at all.
+    """Write ``text`` to ``path``, whole or not at all; a device or a pipe simply gets it, a link's target is replaced.
 
     Raises:
         OSError: the file can't be written; an older one is untouched then.
     """
+    if path.exists() and (not path.is_file() or path.is_relative_to("/dev")):
+        # to put a file in its place would destroy it for everybody
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as file:
+            file.write(text)
+        return
+    path = path.resolve()
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
