@@ -71,6 +71,7 @@ def watch(program: str, folder: Path, options: SessionOptions | None = None) -> 
         sys.modules["__main__"] = main
         verdict = session.finish(Ending("completed"))
     assert not session._bus.faults, session._bus.faults
+    assert not any("was switched off: " in phrase for phrase in verdict.unchecked), verdict.unchecked
     return Watched(verdict, module.__dict__, output.getvalue(), stopped, session, str(file))
 
 

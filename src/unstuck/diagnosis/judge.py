@@ -119,9 +119,24 @@ _FOLLOWED = {
 """Causes and what may follow from them, which is reported as well: it has a place of its own."""
 
 
-def judge(recording: Recording) -> list[Finding]:
-    """All findings of a recording: the worst first, among equals the deepest cause, then the one that came first."""
-    return ranked([finding for rule in RULES for finding in rule(recording)])
+def judge(recording: Recording, failed: Callable[[str], None] | None = None) -> list[Finding]:
+    """All findings of a recording: the worst first, among equals the deepest cause, then the one that came first.
+
+    Args:
+        recording: of the run.
+        failed: told of a rule that raises, in a phrase; the others are asked all the same. Without it the error is
+            raised.
+    """
+    findings = []
+    for rule in RULES:
+        try:
+            findings += rule(recording)
+        except Exception as error:
+            if failed is None:
+                raise
+            name = rule.__module__.rpartition(".")[2]
+            failed(f"the rule {name} was switched off: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    return ranked(findings)
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:

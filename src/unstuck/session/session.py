@@ -278,7 +278,8 @@ class Session:
             from unstuck.diagnosis import judge
             from unstuck.diagnosis.incidents import all_incidents
 
-        findings = judge(self.recording)
+        failed: list[str] = []
+        findings = judge(self.recording, failed.append)
         cost = None
         if self._guard.passes and elapsed > 0.0:
             cost = max(0.0, self._bus.seconds + self._first_steps.seconds - self._excluded) / elapsed
@@ -287,6 +288,7 @@ class Session:
             watched=self._watched(),
             unchecked=(
                 *(f"{name} was switched off: {error}" for name, _, error in self._bus.faults),
+                *failed,
                 *self.recording.unchecked,
                 *(() if self._restoring is None else self._restoring.left),
             ),
