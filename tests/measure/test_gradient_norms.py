@@ -79,9 +79,9 @@ def test_keys_are_lightning_s() -> None:
         assert_close(grad_norm(module, order, group_separator="."), expected)
 
 
-@pytest.mark.parametrize("order", [0, -1, "-inf", "x", math.nan])
+@pytest.mark.parametrize("order", [0, -1, "-inf", "x", math.nan, None])
 def test_other_orders_are_refused(order: Any) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - float's own message for text that is no number
+    with pytest.raises(ValueError, match="must be a number above 0 or 'inf'"):
         grad_norm(nn.Linear(1, 1), order)
 
 
@@ -105,6 +105,18 @@ def test_small_halves_neither_overflow_nor_vanish() -> None:
     norms = grad_norm(module, 2)
     assert norms["grad_2.0_norm/p0"].item() == pytest.approx(6e4 * 8, rel=1e-3)
     assert norms["grad_2.0_norm/p1"].item() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64])
+def test_high_orders_neither_overflow_nor_vanish(dtype: torch.dtype) -> None:
+    module = nn.Module()
+    module.large, module.small = (nn.Parameter(torch.zeros(3, dtype=dtype)) for _ in range(2))
+    module.large.grad = torch.full((3,), 8.0, dtype=dtype)
+    module.small.grad = torch.full((3,), 0.125, dtype=dtype)
+    norms = grad_norm(module, 100)
+    assert {value.dtype for value in norms.values()} == {torch.float32}
+    expected = {"large": 8.0 * 3**0.01, "small": 0.125 * 3**0.01, "total": 8.0 * 3**0.01}
+    assert list(norms.values()) == pytest.approx(list(expected.values()), rel=1e-5)
 
 
 def test_nothing_is_changed_and_nothing_hangs_on_the_graph() -> None:

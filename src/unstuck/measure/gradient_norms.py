@@ -12,6 +12,13 @@ __all__ = ["grad_norm", "norms_of", "parse_norm_type", "total_of"]
 
 # Formats in which squares overflow or vanish early; their norms are computed and kept in float32.
 _NARROW = (torch.float16, torch.bfloat16)
+# Formats in which higher powers do so too, and what those are summed in.
+_WIDER = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
 # What needs no sorting out.
 _PLAIN = ({(torch.strided, torch.float32)}, {(torch.strided, torch.float64)})
 
@@ -74,7 +81,10 @@ def parse_norm_type(norm_type: float | int | str) -> float:
     Raises:
         ValueError: it is no number, or isn't above 0.
     """
-    p = float(norm_type)
+    try:
+        p = float(norm_type)
+    except (TypeError, ValueError):
+        p = math.nan
     if not p > 0:
         raise ValueError(f"`norm_type` must be a number above 0 or 'inf', got {norm_type!r}.")
     return p
@@ -92,7 +102,7 @@ def norms_of(gradients: list[Tensor], p: float) -> list[Tensor]:
         Scalars in the order of ``gradients``, each on its tensor's device; float32 for 16-bit formats.
     """
     kinds = {(gradient.layout, gradient.dtype) for gradient in gradients}
-    if kinds in _PLAIN and not math.isinf(p):
+    if kinds in _PLAIN and p <= 2.0:
         return list(torch._foreach_norm(gradients, p))
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     values = [gradient if gradient.layout is torch.strided else _stored(gradient) for gradient in gradients]
@@ -103,11 +113,12 @@ def norms_of(gradients: list[Tensor], p: float) -> list[Tensor]:
             norms[index] = value.new_zeros((), dtype=_kept(value.abs().dtype))
         else:
             groups.setdefault((value.device, value.dtype), []).append(index)
-    for (_, dtype), indices in groups.items():
+    for (device, dtype), indices in groups.items():
         group = [values[index] for index in indices]
-        of_group = torch._foreach_norm(group, p, dtype=torch.float32 if dtype in _NARROW else None)
+        summed_in = _WIDER.get(dtype) if _is_high(p, device) else torch.float32 if dtype in _NARROW else None
+        of_group = torch._foreach_norm(group, p, dtype=summed_in)
         for index, norm in zip(indices, of_group, strict=True):
-            norms[index] = norm
+            norms[index] = norm.float() if dtype in _WIDER else norm
     return norms
 
 
@@ -126,7 +137,16 @@ def total_of(norms: Sequence[Tensor], p: float) -> Tensor:
     if len({norm.device for norm in norms}) > 1:
         norms = [norm.to(device, non_blocking=True) for norm in norms]
     gathered = torch.stack(list(norms))
-    return gathered.max() if math.isinf(p) else torch.linalg.vector_norm(gathered, p)
+    if math.isinf(p):
+        return gathered.max()
+    summed_in = torch.float64 if _is_high(p, device) else None
+    total: Tensor = torch.linalg.vector_norm(gathered, p, dtype=summed_in)
+    return total.to(gathered.dtype)
+
+
+def _is_high(p: float, device: torch.device) -> bool:
+    """Whether p-th powers of common gradients leave the range of float32, on a device that has a wider format."""
+    return 2.0 < p < math.inf and device.type != "mps"
 
 
 def _stored(gradient: Tensor) -> Tensor:
