@@ -31,6 +31,9 @@ _OFTEN, _SELDOM = 64, 64
 _CHECKS = 4
 """Steps past the scaler whose gradients are compared with what backward left."""
 
+_LOOKS = 8
+"""Steps of a scaler before which it is looked at whether the program has changed scaled gradients by hand."""
+
 _SCALED = 64.0
 """Smallest scale with which scaled and unscaled gradients can be told apart by their norm."""
 
@@ -76,6 +79,7 @@ class _Scaler:
     scaled_at_pass: int = -1
     steps_before: int = 0
     checks: int = 0
+    left: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
 class Clipping:
@@ -304,6 +308,17 @@ class Clipping:
         owner = self._owners.get(id(optimizer))
         if owner is not None and owner.scaled_clips:
             self._settle(found, owner)
+        elif owner is not None and len(record.by_hand) < _LOOKS:
+            self._note_norms(found, owner, scaler)
+
+    def _note_norms(self, found: _Scaler, owner: _Owner, scaler: Any) -> None:
+        """What the program has left of the norm of scaled gradients, by its own hand."""
+        optimizer = owner.optimizer()
+        left = None if optimizer is None else found.left.pop(id(optimizer), None)
+        if optimizer is not None and left is not None and self._is_scaled(owner):
+            norms = [float(left.item()), float(_total(optimizer).item())]
+            if all(map(math.isfinite, norms)):
+                found.record.by_hand.append([*norms, float(scaler.get_scale())])
 
     def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
         self._in_scaler = False
@@ -333,6 +348,9 @@ class Clipping:
             owner.clips = []
 
     def backward_ended(self, tensors: Any) -> None:
+        scaling = self._scaling
+        if scaling is not None and len(scaling.record.by_hand) < _LOOKS and scaling.scaled_at_pass == self.passes - 1:
+            self._note_what_is_left(scaling)
         if self._check is not None:
             optimizer = self._check[0].optimizer()
             self._check_norm = None if optimizer is None else _total(optimizer)
@@ -340,6 +358,11 @@ class Clipping:
             # a first step past the scaler may be the last that leaves anything to compare
             held = ((key, owner.optimizer()) for key, owner in self._owners.items())
             self._first_norms = {key: _total(optimizer) for key, optimizer in held if optimizer is not None}
+
+    def _note_what_is_left(self, scaling: _Scaler) -> None:
+        """The norms that a scaled pass leaves, of the optimisers that it may have been for."""
+        held = ((key, owner.optimizer()) for key, owner in self._owners.items())
+        scaling.left = {key: _total(optimizer) for key, optimizer in held if optimizer is not None}
 
     def run_ends(self) -> None:
         self.fetch()

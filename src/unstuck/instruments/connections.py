@@ -22,7 +22,7 @@ from unstuck.instruments.inventory import Inventory, find_models, named_modules_
 from unstuck.measure.freshness import looks_drawn
 from unstuck.places import CallKey, Frame, call_key, is_user_file, user_chain
 from unstuck.program.attributes import own_attributes
-from unstuck.program.gradient_lines import dropped_clip_lines, dropped_update_lines
+from unstuck.program.gradient_lines import dropped_clip_lines, dropped_update_lines, gradient_change_lines
 from unstuck.program.objective_lines import rewarded_lines, swapped_triplet_lines
 from unstuck.program.statements import (
     blocks_without_gradients,
@@ -73,6 +73,7 @@ _STATEMENTS = (
     ("dropout", constant_dropout_lines),
     ("dropped_clip", dropped_clip_lines),
     ("dropped_update", dropped_update_lines),
+    ("gradient_change", gradient_change_lines),
 )
 
 _BLOCKS = (

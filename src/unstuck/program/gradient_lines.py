@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from unstuck.program.statements import syntax_tree
 
-__all__ = ["GradientLine", "dropped_clip_lines", "dropped_update_lines", "gradient_changes"]
+__all__ = ["GradientLine", "dropped_clip_lines", "dropped_update_lines", "gradient_change_lines", "gradient_changes"]
 
 _LIMITS = frozenset({"clamp", "clip", "clamp_min", "clamp_max"})
 """Functions and methods that return a limited copy."""
@@ -48,6 +48,11 @@ def gradient_changes(file: str) -> list[GradientLine]:
             if changed is not None and _is_gradient(changed, made_of):
                 found.append(GradientLine(node.lineno, function, _divides(node)))  # type: ignore[attr-defined]
     return sorted(set(found), key=lambda item: item.line)
+
+
+def gradient_change_lines(file: str) -> list[int]:
+    """Lines of :func:`gradient_changes`."""
+    return [item.line for item in gradient_changes(file)]
 
 
 def dropped_clip_lines(file: str) -> list[int]:

@@ -135,7 +135,8 @@ class Statement:
             not called, ``no_grad`` for a block or function without gradients, ``step`` for a call of an optimiser's
             step, ``rate`` for a learning rate that is set by hand, ``dropout`` for functional dropout that no mode
             turns off, ``dropped_clip`` for a gradient that is limited out of place, ``dropped_update`` for a
-            parameter's new value that is put nowhere, ``rewarded`` for a log-probability times a reward,
+            parameter's new value that is put nowhere, ``gradient_change`` for one that is
+            changed by hand, ``rewarded`` for a log-probability times a reward,
             ``swapped_triplet`` for a hinge over a negative's distance minus a positive's.
         file: absolute path.
         line: 1-based.

@@ -129,6 +129,8 @@ class ScalerRecord:
         bypassed_kind: class of that optimiser.
         scales: scale by attempt.
         made_anew: how many scalers have taken its place at the same line.
+        by_hand: [norm that backward left, norm at the scaler's step, scale] of the first steps whose gradients were
+            still scaled, and that no call of torch's had clipped.
     """
 
     scaled_at: tuple[Frame, ...] = ()
@@ -147,6 +149,7 @@ class ScalerRecord:
     bypassed_kind: str | None = None
     scales: Series = field(default_factory=lambda: Series(1))
     made_anew: int = 0
+    by_hand: list[list[float]] = field(default_factory=list)
 
 
 _KINDS: Mapping[str, type[Any]] = {"optimizer": OptimizerRecord, "clip": ClipRecord, "scaler": ScalerRecord}

@@ -9,15 +9,18 @@ Found by following, for each optimiser, whether its gradients come from a scaled
 since. Steps past the scaler count only if the norm of the gradients is still what backward left, so that a script
 which divides by its own hand is passed over.
 
-Limits that were scaled on purpose (they follow the scale) are passed over too.
+Clipping by a loop of the program's own is told by norms that, whatever backward leaves, are one and the same number
+when the scaler steps. Limits that were scaled on purpose (they follow the scale) are passed over too.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from unstuck.diagnosis.optimizing import ADAPTIVE, at_line
-from unstuck.findings import Finding, Severity
+from unstuck.diagnosis.wiring import connections
+from unstuck.findings import Finding, Severity, Where
 from unstuck.record.gradients import ClipRecord, ScalerRecord
 from unstuck.record.recording import Recording
 
@@ -31,6 +34,15 @@ MEANT = 0.01
 SMALLEST_SCALE = 256.0
 """Below this scale a limit that was scaled on purpose can't be told from one that wasn't."""
 
+CUT = 0.9
+"""Part of its norm that a gradient must have lost by hand to count as limited."""
+
+HAND = 4
+"""Steps whose gradients must have been limited by hand."""
+
+SAME = 0.001
+"""By how much norms may differ that count as the same."""
+
 FEWEST = 3
 """Calls, or steps, after which it is no accident."""
 
@@ -40,7 +52,35 @@ def rule(recording: Recording) -> list[Finding]:
     found = [_clip(item) for item in recording.clips if _clips_scaled(item)]
     # what such a step has blown up may end the run before there are more of them
     few = 1 if recording.incidents else FEWEST
-    return found + [_bypass(item) for item in recording.scalers if item.bypassed >= few]
+    found += [_bypass(item) for item in recording.scalers if item.bypassed >= few]
+    return found or [_limited(recording, item) for item in recording.scalers if _limits_by_hand(item)]
+
+
+def _limits_by_hand(scaler: ScalerRecord) -> bool:
+    """Whether norms of scaled gradients, whatever backward leaves, are brought to one and the same number."""
+    cut = [(left, taken, scale) for left, taken, scale in scaler.by_hand if taken < CUT * left]
+    if len(cut) < HAND or len(cut) < 0.5 * len(scaler.by_hand):
+        return False
+    lefts, takens = [item[0] for item in cut], [item[1] for item in cut]
+    same = max(takens) <= (1.0 + SAME) * min(takens)
+    differ = max(lefts) > (1.0 + 20.0 * SAME) * min(lefts)
+    return same and differ and all(scale >= SMALLEST_SCALE and taken / scale < MEANT for _, taken, scale in cut)
+
+
+def _limited(recording: Recording, scaler: ScalerRecord) -> Finding:
+    left, taken, scale = next(item for item in scaler.by_hand if item[1] < CUT * item[0])
+    record = connections(recording)
+    lines = [item for item in record.statements if item.kind == "gradient_change"] if record is not None else []
+    where = at_line(scaler.step_at) if len(lines) != 1 else Where(file=lines[0].file, line=lines[0].line)
+    return Finding(
+        CODE,
+        Severity.ERROR,
+        f"the program limits gradients by hand while the loss scaler has still multiplied them by {scale:g}: the limit "
+        f"of {taken:.3g} really holds the norm at {taken / scale:.2g}, so steps are far too small",
+        replace(where, step=0),
+        {"scale": scale, "norm after backward": left, "norm at the scaler's step": taken, "looks": len(scaler.by_hand)},
+        "call scaler.unscale_(optimizer) after backward and before gradients are limited",
+    )
 
 
 def _clips_scaled(clip: ClipRecord) -> bool:
