@@ -31,7 +31,8 @@ def minimised_gain(anatomy: Anatomy, mark: Mark, statements: Iterable[Statement]
         op = anatomy.ops[index]
         if op.name == "mul" and sign == 1 and _stands_in(anatomy, op, statements):
             weights = [value for value in op.inputs if not value.grad]
-            if len(op.inputs) - len(weights) == 1:
+            # a number times another term, on the same line, has one input only
+            if len(op.inputs) == 2 and len(weights) == 1:
                 return index
     return None
 
