@@ -238,3 +238,26 @@ def test_no_batch_of_a_later_step_is_told(bad: int, tmp_path: Path) -> None:
     assert run.finding.code == "numerics.nonfinite-parameter"
     assert where.step == bad
     assert where.batch in (None, bad)
+
+
+OWN_GENERATOR = """
+for step, (x, y) in enumerate(DataLoader(data, batch_size=10)):
+    if step == 55:
+        generator = torch.Generator().manual_seed(3)
+    weight = torch.ones_like(y)
+    if step >= 55:
+        drawn = torch.rand(10, 1, generator=generator)
+        if step == 60:
+            chosen = drawn.argmin().item()
+            weight = (drawn > drawn.min()).float()
+    loss = ((model(x) - y) / weight).pow(2).mean()  # HERE
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_a_generator_that_was_made_late_is_not_taken_as_it_is_now(tmp_path: Path) -> None:
+    run = calm(OWN_GENERATOR, tmp_path)
+    assert (run.finding.where.step, run.finding.where.batch) == (60, 60)
+    assert run.finding.where.sample in (None, run.namespace["chosen"])

@@ -8,6 +8,7 @@ the official way, and that is used where the check fails.
 from __future__ import annotations
 
 import ctypes
+import pickle
 import random
 import sys
 from collections.abc import Callable, Collection
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["RandomState", "StateWatch", "capture", "is_generator", "is_same", "restore"]
+__all__ = ["RandomState", "StateWatch", "capture", "fingerprint", "is_generator", "is_same", "restore"]
 
 _WORDS = 624
 _BYTES = 4 * (_WORDS + 1)
@@ -129,6 +130,12 @@ def restore(state: RandomState) -> None:
 def is_generator(value: Any) -> bool:
     """Whether ``value`` is a random generator of torch, numpy or Python."""
     return isinstance(value, (torch.Generator, np.random.Generator, np.random.RandomState, random.Random))
+
+
+def fingerprint(generator: Any) -> bytes:
+    """Bytes that are others as soon as a number is drawn from a generator."""
+    state = _state_of(generator)
+    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else pickle.dumps(state)
 
 
 def _state_of(generator: Any) -> Any:

@@ -352,7 +352,12 @@ def _run_again(
                     around.enter_context(torch.autocast(device, dtype=dtype))
                 if trace is not None:
                     around.enter_context(trace)
+                known = {id(generator) for generator, _ in route.random_state.others}
+                others = [item for key, item in heap.generators.items() if key not in known]
+                before = [rng.fingerprint(item) for item in others]
                 run_route(route, attempt)
+                if before != [rng.fingerprint(item) for item in others]:
+                    raise _RefusedError("it draws from a random generator whose state at the start isn't known")
                 end = rng.capture() if route.random_state.assumed else None
                 if attempt.refusal is not None:
                     raise _RefusedError(attempt.refusal)
