@@ -80,10 +80,10 @@ class _Sweep:
     step: int
     rate: float
     columns: Sequence[int]
-    norms: Sequence[torch.Tensor]
+    norms: torch.Tensor
     clips: list[tuple[torch.Tensor, float, list[int] | None]]
     scale: torch.Tensor | None
-    after: Sequence[torch.Tensor] = ()
+    after: torch.Tensor | None = None
     is_given: bool = False
     later_clips: list[tuple[torch.Tensor, float, list[int] | None]] = field(default_factory=list)
 
@@ -272,7 +272,7 @@ class Gradients:
         column_of = dict(zip(map(id, own), followed.layout.columns, strict=True))
         columns = [column_of[id(item)] for item in parameters]
         device = norms[0].device
-        taken = [norm.detach().to(device, torch.float32, non_blocking=True) for norm in norms]
+        taken = torch.stack([norm.detach().to(device, torch.float32, non_blocking=True) for norm in norms])
         step = self._guard.steps
         if followed.sweeps and followed.sweeps[-1].step == step:
             followed.sweeps.pop()  # a closure is asked again
@@ -402,7 +402,7 @@ class Gradients:
         sweeps, followed.sweeps = followed.sweeps, []
         if sweeps:
             tensors = [tensor for sweep in sweeps for tensor in _waiting(sweep)]
-            numbers = iter(torch.stack(tensors).tolist())
+            numbers = iter(torch.cat(tensors).tolist())
             for sweep in sweeps:
                 row = _row(sweep, numbers, followed.record.norms.columns)
                 self._recording.add_norms(followed.index, sweep.step, row)
@@ -512,24 +512,28 @@ def _same(layout: _Layout, parameters: Sequence[torch.Tensor]) -> bool:
     return layout.ends is None or (layout.ends[0]() is parameters[0] and layout.ends[1]() is parameters[-1])
 
 
-def _norms(gradients: list[torch.Tensor], layout: _Layout) -> list[torch.Tensor]:
-    """The 2-norms of gradients, scalars on one device."""
+def _norms(gradients: list[torch.Tensor], layout: _Layout) -> torch.Tensor:
+    """The 2-norms of gradients, shape (gradients,), on one device.
+
+    Many scalars that wait would lie scattered between a program's large tensors, whose memory could then not be joined.
+    """
     if layout.uniform and not gradients[0].requires_grad:
         try:
-            return list(torch._foreach_norm(gradients, 2.0))
+            return torch.stack(torch._foreach_norm(gradients, 2.0))
         except (NotImplementedError, RuntimeError):
             layout.uniform = False  # a gradient of another layout than its parameter's
     norms = norms_of(gradients, 2.0)
     first = norms[0].device
-    return [norm.to(first, torch.float32, non_blocking=True) for norm in norms]
+    return torch.stack([norm.to(first, torch.float32, non_blocking=True) for norm in norms])
 
 
 def _waiting(sweep: _Sweep) -> list[torch.Tensor]:
-    device = sweep.norms[0].device
+    device = sweep.norms.device
     others = [norm for norm, _, _ in (*sweep.clips, *sweep.later_clips)]
     if sweep.scale is not None:
         others.append(sweep.scale)
-    return [*sweep.norms, *(item.detach().reshape(()).to(device) for item in others), *sweep.after]
+    told = [sweep.norms, *(item.detach().reshape(1).to(device) for item in others)]
+    return told if sweep.after is None else [*told, sweep.after]
 
 
 def _row(sweep: _Sweep, numbers: Any, columns: int) -> list[float]:
@@ -558,7 +562,7 @@ def _row(sweep: _Sweep, numbers: Any, columns: int) -> list[float]:
         ]
     row[0] = math.hypot(*(row[column] for column in sweep.columns))
     row[1] = math.hypot(*applied)
-    if sweep.after:
+    if sweep.after is not None:
         row[1] = math.hypot(*(_known(next(numbers)) for _ in sweep.after))
     return row
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -89,7 +90,7 @@ class Anatomist:
         self._marks: list[Mark] = []
         self._process = os.getpid()
         self._spent = False
-        self._said: dict[int, tuple[Shadow, str, tuple[int, ...]]] = {}
+        self._said: dict[int, tuple[ref[Shadow], str, tuple[int, ...]]] = {}
         self._left_by: int | None = None  # the thread that has taken the recorder off its stack for a pause
 
     # -- the trace ---------------------------------------------------------------------------------------------------
@@ -408,12 +409,11 @@ class Anatomist:
         if shadow is None:
             return samples_of(None), ()
         known = self._said.get(id(shadow))
-        if known is None:
+        if known is None or known[0]() is not shadow:
             if len(self._said) >= _SAID:
                 self._said.clear()
             samples = samples_of(shadow)
-            # the shadow is kept with it, so that no other one gets its identity meanwhile
-            known = self._said[id(shadow)] = shadow, samples, over_of(shadow, samples)
+            known = self._said[id(shadow)] = ref(shadow), samples, over_of(shadow, samples)
         return known[1:]
 
     def _numbers(self, tensor: torch.Tensor) -> tuple[Span, Span]:
