@@ -36,6 +36,9 @@ _VALUES = 1024
 """Different target values that are counted."""
 
 _SCALE_LOOKS = 32
+_CLOSE_LOOKS = 32
+"""First looks whose target values, and lags, are all counted; later those of every fourth step."""
+
 _COLUMNS, _SPREAD_COLUMNS = 512, 256
 _ORDER = 4096
 _LATE = 48
@@ -223,7 +226,8 @@ class Targets:
         if main.prediction is not None and main.kind in ("nll", "gather", "index") and main.prediction.dim() > 1:
             part.classes = main.prediction.shape[1 if main.kind == "nll" else -1]
         values = target[:, :: -(-target.shape[1] // 4096)]
-        if part.looks <= 4 or look.step % 8 == 0 or values.numel() <= 4096:
+        small = values.numel() <= 4096
+        if part.looks <= (_CLOSE_LOOKS if small else 4) or look.step % (4 if small else 8) == 0:
             self._measure(values, look)
 
     def _measure(self, values: torch.Tensor, look: Look) -> None:

@@ -17,7 +17,7 @@ __all__ = ["Maker", "Makers", "described", "integer_range", "moments", "over_of"
 _LOOKED_AT = 2**20
 """Elements of a tensor of integers that is looked at."""
 
-_AVERAGED = 2**15
+_AVERAGED = 2**14
 """Elements of a tensor that its mean is taken of."""
 
 
