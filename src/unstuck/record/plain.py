@@ -32,10 +32,7 @@ def to_plain(value: Any) -> Any:
     names = _names(kind)
     if names is not None:
         # most fields are numbers and names; not to call this function for them takes half of the time
-        return {
-            name: item if type(item := getattr(value, name)) in _PLAIN else to_plain(item)
-            for name in names
-        }
+        return {name: item if type(item := getattr(value, name)) in _PLAIN else to_plain(item) for name in names}
     if isinstance(value, Series):
         return value.encode()
     if isinstance(value, Mapping):
