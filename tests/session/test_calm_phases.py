@@ -261,3 +261,20 @@ def test_a_generator_that_was_made_late_is_not_taken_as_it_is_now(tmp_path: Path
     run = calm(OWN_GENERATOR, tmp_path)
     assert (run.finding.where.step, run.finding.where.batch) == (60, 60)
     assert run.finding.where.sample in (None, run.namespace["chosen"])
+
+
+OVERFLOW = """
+for step in range(120):
+    loss = (model(X[:100]) - Y[:100]).pow(2).mean() * (1000.0 if step == BAD else 1.0)
+    opt.zero_grad()
+    loss.backward()
+    opt.param_groups[0]["lr"] = 3e38 if step == BAD else 0.001
+    opt.step()  # HERE
+"""
+
+
+@pytest.mark.parametrize("bad", [3, 37, 41, 100])
+def test_an_update_that_overflows_without_a_trace_in_the_state_is_told_as_one(bad: int, tmp_path: Path) -> None:
+    run = calm(OVERFLOW, tmp_path, BAD=bad)
+    assert run.finding.code == "numerics.nonfinite-parameter"
+    assert (run.finding.where.line, run.finding.where.step) == (run.line_of("# HERE"), bad)

@@ -481,11 +481,20 @@ class Guard:
         bad = self._bad_parameter(self.optimizers.values())
         if bad is None:
             return False
-        kind = "parameter" if late == 0 and (whole or _averages_finite(bad)) else "gradient"
+        kind = "parameter" if late == 0 and (whole or self._were_finite(bad)) else "gradient"
         # "late" also where the step is known but its gradients are gone
         late = late if kind == "parameter" else max(1, late)
         self._report(Incident(kind, self.steps - 1, late, bad, None, 0, False, user_chain(frame), ()))
         return True
+
+    def _were_finite(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether gradients that a step has taken must have been finite, when only one of them was looked at.
+
+        Either the averages that the optimiser keeps of them are, or the one that was seen to be finite has spoilt its
+        parameter nevertheless.
+        """
+        first = self._sweep(optimizer).first
+        return _averages_finite(optimizer) or (first is not None and not all_finite([first]))
 
     def _check_parameters(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
         begin = time.perf_counter()
@@ -501,7 +510,7 @@ class Guard:
                 self._clean_after = self.steps
             return
         # A poisoned weight makes the next loss non-finite, so it was this step's update if its gradients were fine.
-        swept = self._swept_at == self.steps - 1 and (self._swept_whole or _averages_finite(optimizer))
+        swept = self._swept_at == self.steps - 1 and (self._swept_whole or self._were_finite(optimizer))
         kind = ("parameter" if not finite else "state") if swept else "gradient"
         backward = self._window[-1] if self._window and swept else None
         self._report(

@@ -40,6 +40,8 @@ _LOOPS_OF_OTHERS = (
 )
 """Modules whose functions hold a whole training loop: what called them can't be continued from within a step."""
 
+_SCHEDULES = torch.optim.lr_scheduler.__file__
+
 _RESCAN = 1024
 """Moments after which the program's namespaces are searched again for random generators."""
 
@@ -256,7 +258,7 @@ class Moments:
 
     def _is_same_place(self, frame: FrameType) -> bool:
         """Whether a step was made where the last one was, in a loop that hands nothing on."""
-        place = frame.f_back
+        place = _caller(frame)
         return (
             self._passes_again
             and len(self._optimizers) == 1
@@ -266,7 +268,7 @@ class Moments:
         )
 
     def _remember_place(self, frame: FrameType, frames: tuple[FrameMoment, ...]) -> None:
-        place = frame.f_back
+        place = _caller(frame)
         own = place is not None and len(frames) == 1 and frames[0].ident == id(place) and not frames[0].values
         self._place = (id(place), frames[0].lasti) if own else None
         self._place_frames = frames
@@ -301,6 +303,14 @@ class Moments:
         self._taken += 1
         setattr(self, kind, Moment(kind, _chain(frame), self._states.present(self._generators), **more))
         self._passes_at[kind] = self._passes
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """What has called ``step``, beyond what a learning-rate schedule has wrapped around it."""
+    place = frame.f_back
+    if place is not None and place.f_code.co_filename == _SCHEDULES:
+        place = place.f_back
+    return place
 
 
 def _autocast_devices() -> tuple[tuple[str, torch.dtype], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -290,7 +291,10 @@ class Anatomist:
         for slot, tensor in enumerate(outputs):
             self._makers.wrote(tensor, index, slot, op.view)
         known = not (op.view and inputs and inputs[0].leaf in ("parameter", "buffer"))
-        results = tuple(self._result(index, slot, tensor, known) for slot, tensor in enumerate(outputs or written))
+        shown = self._shown(inputs[0], outputs[0]) if op.view and inputs and len(outputs) == 1 else None
+        results = tuple(
+            self._result(index, slot, tensor, known, shown) for slot, tensor in enumerate(outputs or written)
+        )
         name = user_name(op.name)
         units: Units | None = None
         backward = record.engine is not None or record.derivative
@@ -396,11 +400,25 @@ class Anatomist:
         span, middle = self._numbers(seen) if maker.op is None else (_NOTHING, _NOTHING)
         return described(argument, seen, maker, tensor.requires_grad, span, middle, samples, over)
 
-    def _result(self, index: int, slot: int, tensor: torch.Tensor, looked_at: bool) -> Value:
+    def _result(
+        self, index: int, slot: int, tensor: torch.Tensor, looked_at: bool, shown: tuple[Span, Span] | None = None
+    ) -> Value:
         shadow = None if self._lineage is None else self._lineage.of(tensor)
         samples, over = self._samples(shadow)
-        span, middle = self._numbers(tensor) if looked_at else (_NOTHING, _NOTHING)
+        span, middle = (shown or self._numbers(tensor)) if looked_at else (_NOTHING, _NOTHING)
         return described("out", tensor, Maker(index, slot), None, span, middle, samples, over)
+
+    def _shown(self, source: Value, view: torch.Tensor) -> tuple[Span, Span] | None:
+        """The numbers of a view of all elements: those of what it is a view of; None where they aren't known."""
+        whole = source
+        if source.op is not None:
+            made = self._ops[source.op].outputs
+            if len(made) != 1:
+                return None
+            whole = made[0]
+        if whole.low is None or whole.dtype != source.dtype or math.prod(whole.shape) != view.numel():
+            return None
+        return (whole.low, whole.high), (whole.mean, whole.std)
 
     def _samples(self, shadow: Shadow | None) -> tuple[str | None, tuple[int, ...]]:
         """What a shadow says, once for the many operations that read the same tensor; see :class:`Value`."""
