@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["RandomState", "StateWatch", "capture", "fingerprint", "is_generator", "is_same", "restore"]
+__all__ = ["RandomState", "StateWatch", "capture", "fingerprint", "is_generator", "is_global", "is_same", "restore"]
 
 _WORDS = 624
 _BYTES = 4 * (_WORDS + 1)
@@ -130,6 +130,12 @@ def restore(state: RandomState) -> None:
 def is_generator(value: Any) -> bool:
     """Whether ``value`` is a random generator of torch, numpy or Python."""
     return isinstance(value, (torch.Generator, np.random.Generator, np.random.RandomState, random.Random))
+
+
+def is_global(generator: Any) -> bool:
+    """Whether a generator is one of those whose state every :class:`RandomState` holds."""
+    ours = (torch.default_generator, *torch.cuda.default_generators, random._inst, np.random.mtrand._rand)  # type: ignore[attr-defined, unused-ignore]
+    return any(generator is item for item in ours)
 
 
 def fingerprint(generator: Any) -> bytes:

@@ -183,6 +183,8 @@ def test_too_few_parameters_are_no_failure() -> None:
 def test_frozen_parameters_are_not_missed_and_forgotten_ones_are() -> None:
     def target(frozen: bool) -> Any:
         model = programs.Module()
+        trained = nn.Linear(model.net[0].in_features, model.net[0].out_features)
+        model.net[0].load_state_dict(trained.state_dict())
         model.net[0].requires_grad_(not frozen)
         model.extra = nn.Linear(2, 2)
         model.extra.requires_grad_(not frozen)

@@ -353,7 +353,7 @@ def _run_again(
                 if trace is not None:
                     around.enter_context(trace)
                 known = {id(generator) for generator, _ in route.random_state.others}
-                others = [item for key, item in heap.generators.items() if key not in known]
+                others = [item for key, item in heap.generators.items() if key not in known and not rng.is_global(item)]
                 before = [rng.fingerprint(item) for item in others]
                 run_route(route, attempt)
                 if before != [rng.fingerprint(item) for item in others]:
