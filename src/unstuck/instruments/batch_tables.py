@@ -278,6 +278,7 @@ class Order:
         self._epochs: set[int] = set()
         self._batches: list[tuple[int, int, float, float, float | None]] = []
         self._classes: list[int | None] = []
+        self._steps: list[int] = []
         self._squares = 0.0
         self._sums = 0.0
         self._values = 0
@@ -298,6 +299,7 @@ class Order:
         self._squares += count * (inner + mean * mean)
         self._values += count
         self._epochs.add(look.epoch)
+        self._steps.append(look.step)
         self._batches.append((look.epoch, look.position or 0, mean, inner, look.loss))
         classes = look.classes
         main = None
@@ -319,7 +321,9 @@ class Order:
             if label is not None and previous is not None and label != previous:
                 part.changes += 1
                 losses = self._batches[index - 1][4], self._batches[index][4]
-                if losses[0] is not None and losses[1] is not None:
+                # what was learnt between two batches that don't follow each other blurs the jump
+                follows = self._steps[index] - self._steps[index - 1] <= 1
+                if follows and losses[0] is not None and losses[1] is not None:
                     before.append(losses[0])
                     after.append(losses[1])
             previous = label if label is not None else previous
