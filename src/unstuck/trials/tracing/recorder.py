@@ -35,7 +35,6 @@ __all__ = ["INNER_FRAMES", "Input", "Output", "Record", "Recorder", "StandIn"]
 _ENGINE = ("_engine_run_backward", "graph.py")
 # torch wraps a dispatch mode so that it isn't compiled.
 INNER_FRAMES = ("eval_frame.py", "_compile.py")
-_NO_NODE = 2**63
 # Up to this many indices are copied, so that a later write can't change what is known of a non-finite result.
 _COPIED = 2**20
 _POSITIONS = 4096
